@@ -1,0 +1,54 @@
+/*
+ * buf.h - memory vocabulary: slices, growing buffers, checked allocation.
+ *
+ * x*alloc never return NULL: out of memory prints one line and exits 71, one
+ * of the two places outside bin/ that may exit (STYLE 3.3).  Sizes that come
+ * from outside must be bounded by the caller *before* they get here.
+ */
+#ifndef WEIR_BUF_H
+#define WEIR_BUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+void *xmalloc(size_t size);
+void *xcalloc(size_t n, size_t size);		/* n * size is checked */
+void *xreallocarray(void *p, size_t n, size_t size);
+char *xstrdup(const char *s);
+char *xstrndup(const char *s, size_t n);
+char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Lent bytes, not terminated.  Dies with what it points into. */
+struct slice {
+	const char *p;
+	size_t n;
+};
+
+#define SLICE(lit) ((struct slice){ (lit), sizeof(lit) - 1 })
+/* for printf("%.*s", SLICE_ARG(s)) */
+#define SLICE_ARG(s) ((int)(s).n), ((s).p ? (s).p : "")
+
+struct slice slice_of(const char *s);
+bool slice_eq(struct slice a, struct slice b);
+int slice_cmp(struct slice a, struct slice b);	/* bytewise, as memcmp */
+
+/* Owned bytes that grow.  {0} is an empty one. */
+struct buf {
+	char *p;
+	size_t n, cap;
+};
+
+void buf_release(struct buf *b);
+void buf_clear(struct buf *b);			/* keeps the memory */
+/* Room for n more bytes; returns where they go (b->n is not moved). */
+char *buf_reserve(struct buf *b, size_t n);
+void buf_add(struct buf *b, const void *p, size_t n);
+void buf_addf(struct buf *b, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+const char *buf_cstr(struct buf *b);		/* terminated; lent */
+struct slice buf_slice(const struct buf *b);
+
+#endif

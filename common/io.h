@@ -1,0 +1,41 @@
+/*
+ * io.h - files as facts: whole reads, whole writes, and names that appear
+ * only when what they name is complete and durable.
+ *
+ * All functions retry EINTR, set O_CLOEXEC, and log the first cause.  dirfd
+ * may be AT_FDCWD.  Temporary names are ".tmp.NAME.PID.N": io_sweep_tmp()
+ * removes those whose process is dead.
+ */
+#ifndef WEIR_IO_H
+#define WEIR_IO_H
+
+#include "buf.h"
+
+#include <sys/types.h>
+
+int io_read_full(int fd, void *p, size_t n);	/* count; short = EOF */
+int io_write_full(int fd, const void *p, size_t n);
+int io_pread_full(int fd, void *p, size_t n, off_t off);
+int io_pwrite_full(int fd, const void *p, size_t n, off_t off);
+/* Whole file into out (appended); -E_DATA above max bytes, -E_NOINPUT
+ * quietly (not logged) if there is none. */
+int io_read_file(int dirfd, const char *name, size_t max, struct buf *out);
+
+/* Durable replacement: temp file, fsync, rename, fsync of the directory.
+ * Killed anywhere: old or new content, whole. */
+int io_replace(int dirfd, const char *name, const void *p, size_t n);
+/* Durable creation, once: temp file, fsync, link, fsync of the directory.
+ * -E_AGAIN, not logged, if the name exists already (its content then is
+ * somebody's whole content).  Sets *linked as soon as link was called: from
+ * then on a failure leaves the outcome open (DESIGN 4, Decide). */
+int io_create_once(int dirfd, const char *name, const void *p, size_t n,
+		   bool *linked);
+int io_fsync_dir(int dirfd);
+/* mkdir -p of one level; fine if it is there. */
+int io_mkdir(int dirfd, const char *name, mode_t mode);
+int io_open_dir(int dirfd, const char *name);	/* fd or -E */
+/* rm -rf of a name below dirfd, never following links; absent is fine. */
+int io_remove_tree(int dirfd, const char *name);
+int io_sweep_tmp(int dirfd);
+
+#endif

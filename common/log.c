@@ -1,0 +1,156 @@
+#include "log.h"
+#include "err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *prog = "weir";
+static enum log_level max_level = LOG_WARN;
+static _Thread_local char cause[LOG_LINE_MAX];
+static _Thread_local int quiet;
+
+static const char *const level_name[] = {
+	[LOG_ERROR] = "error",
+	[LOG_WARN] = "warn",
+	[LOG_INFO] = "info",
+	[LOG_DEBUG] = "debug",
+};
+
+void log_init(const char *name, enum log_level max)
+{
+	prog = name;
+	max_level = max;
+}
+
+void log_set_level(enum log_level max)
+{
+	max_level = max;
+}
+
+const char *log_name(void)
+{
+	return prog;
+}
+
+const char *log_cause(void)
+{
+	return cause;
+}
+
+void log_quiet_thread(int on)
+{
+	quiet = on;
+}
+
+/* Copies text to out so that it is one printable line. */
+static size_t sanitize(char *out, size_t size, const char *text)
+{
+	size_t n = 0;
+
+	for (const unsigned char *s = (const void *)text; *s && n + 5 < size;
+	     s++) {
+		if (*s < 0x20 || *s == 0x7f)
+			n += (size_t)snprintf(out + n, size - n, "\\x%02x", *s);
+		else
+			out[n++] = (char)*s;
+	}
+	out[n] = '\0';
+	return n;
+}
+
+static void put_line(enum log_level level, const char *text)
+{
+	char line[LOG_LINE_MAX];
+	int n;
+
+	n = snprintf(line, sizeof line, "%s[%ld] %s ", prog, (long)getpid(),
+		     level_name[level]);
+	n += (int)sanitize(line + n, sizeof line - (size_t)n - 1, text);
+	line[n++] = '\n';
+	/* Nobody is left to tell when stderr itself fails. */
+	for (char *p = line; n > 0;) {
+		ssize_t w = write(STDERR_FILENO, p, (size_t)n);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w <= 0)
+			return;
+		p += w;
+		n -= (int)w;
+	}
+}
+
+int log_error(int code, const char *fmt, ...)
+{
+	char text[LOG_LINE_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	memcpy(cause, text, sizeof cause);
+	if (!quiet)
+		put_line(LOG_ERROR, text);
+	return -code;
+}
+
+int log_errno(int code, const char *fmt, ...)
+{
+	int saved = errno;
+	char text[LOG_LINE_MAX / 2];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	if (code == E_IO)
+		code = err_of_errno(saved);
+	return log_error(code, "%s: %s", text, strerror(saved));
+}
+
+int log_adopt_cause(int code, const char *text)
+{
+	snprintf(cause, sizeof cause, "%s", text);
+	return -code;
+}
+
+static void log_at(enum log_level level, const char *fmt, va_list ap)
+{
+	char text[LOG_LINE_MAX];
+
+	if (level > max_level)
+		return;
+	vsnprintf(text, sizeof text, fmt, ap);
+	put_line(level, text);
+}
+
+#define LOG_FN(fn, level)			\
+	void fn(const char *fmt, ...)		\
+	{					\
+		va_list ap;			\
+						\
+		va_start(ap, fmt);		\
+		log_at(level, fmt, ap);		\
+		va_end(ap);			\
+	}
+LOG_FN(log_warn, LOG_WARN)
+LOG_FN(log_info, LOG_INFO)
+LOG_FN(log_debug, LOG_DEBUG)
+
+_Noreturn void log_bug(const char *file, int line, const char *fmt, ...)
+{
+	char text[LOG_LINE_MAX];
+	va_list ap;
+	int n;
+
+	n = snprintf(text, sizeof text, "BUG at %s:%d: ", file, line);
+	va_start(ap, fmt);
+	vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
+	va_end(ap);
+	put_line(LOG_ERROR, text);
+	abort();
+}
