@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+/* clang-format off */
 static const struct {
 	const char *name, *text;
 	int exit;
@@ -11,6 +12,7 @@ static const struct {
 	ERR_LIST(X)
 #undef X
 };
+/* clang-format on */
 
 static int known(int rc)
 {

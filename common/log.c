@@ -128,14 +128,14 @@ static void log_at(enum log_level level, const char *fmt, va_list ap)
 	put_line(level, text);
 }
 
-#define LOG_FN(fn, level)			\
-	void fn(const char *fmt, ...)		\
-	{					\
-		va_list ap;			\
-						\
-		va_start(ap, fmt);		\
-		log_at(level, fmt, ap);		\
-		va_end(ap);			\
+#define LOG_FN(fn, level)               \
+	void fn(const char *fmt, ...)   \
+	{                               \
+		va_list ap;             \
+                                        \
+		va_start(ap, fmt);      \
+		log_at(level, fmt, ap); \
+		va_end(ap);             \
 	}
 LOG_FN(log_warn, LOG_WARN)
 LOG_FN(log_info, LOG_INFO)
