@@ -1,0 +1,390 @@
+#include "io.h"
+#include "err.h"
+#include "log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_STEP 65536u  /* bytes asked for at once by io_read_file() */
+#define TREE_DEPTH_MAX 32 /* levels; nothing of ours is deeper than 4 */
+#define TMP_TRIES 1000	  /* names of a dead process with our pid */
+#define TMP_PREFIX ".tmp."
+
+/* The calls below move n bytes or fail; 0 bytes moved is the end. */
+
+int io_read_full(int fd, void *p, size_t n)
+{
+	size_t done = 0;
+
+	BUG_ON(n > INT_MAX);
+	while (done < n) {
+		ssize_t r = read(fd, (char *)p + done, n - done);
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return log_errno(E_IO, "read");
+		if (r == 0)
+			break;
+		done += (size_t)r;
+	}
+	return (int)done;
+}
+
+int io_pread_full(int fd, void *p, size_t n, off_t off)
+{
+	size_t done = 0;
+
+	BUG_ON(n > INT_MAX);
+	while (done < n) {
+		ssize_t r = pread(fd, (char *)p + done, n - done,
+				  off + (off_t)done);
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return log_errno(E_IO, "read at %lld", (long long)off);
+		if (r == 0)
+			break;
+		done += (size_t)r;
+	}
+	return (int)done;
+}
+
+int io_write_full(int fd, const void *p, size_t n)
+{
+	size_t done = 0;
+
+	BUG_ON(n > INT_MAX);
+	while (done < n) {
+		ssize_t w = write(fd, (const char *)p + done, n - done);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w < 0)
+			return log_errno(E_IO, "write");
+		done += (size_t)w;
+	}
+	return (int)done;
+}
+
+int io_pwrite_full(int fd, const void *p, size_t n, off_t off)
+{
+	size_t done = 0;
+
+	BUG_ON(n > INT_MAX);
+	while (done < n) {
+		ssize_t w = pwrite(fd, (const char *)p + done, n - done,
+				   off + (off_t)done);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w < 0)
+			return log_errno(E_IO, "write at %lld", (long long)off);
+		done += (size_t)w;
+	}
+	return (int)done;
+}
+
+static int open_at(int dirfd, const char *name, int flags, mode_t mode)
+{
+	int fd;
+
+	do
+		fd = openat(dirfd, name, flags | O_CLOEXEC, mode);
+	while (fd < 0 && errno == EINTR);
+	return fd;
+}
+
+static int fsync_fd(int fd)
+{
+	int rc;
+
+	do
+		rc = fsync(fd);
+	while (rc < 0 && errno == EINTR);
+	return rc;
+}
+
+/* Reads to the end of fd, or to max + 1 bytes: one too many tells. */
+static int read_to_end(int fd, size_t max, struct buf *out)
+{
+	size_t got = 0;
+
+	while (got <= max) {
+		size_t want = max - got < READ_STEP ? max - got + 1 : READ_STEP;
+		int n = io_read_full(fd, buf_reserve(out, want), want);
+
+		if (n < 0)
+			return n;
+		out->n += (size_t)n;
+		got += (size_t)n;
+		if ((size_t)n < want)
+			return 0;
+	}
+	return -E_DATA;
+}
+
+int io_read_file(int dirfd, const char *name, size_t max, struct buf *out)
+{
+	size_t before = out->n;
+	int fd = open_at(dirfd, name, O_RDONLY, 0);
+	int rc;
+
+	if (fd < 0 && errno == ENOENT)
+		return -E_NOINPUT;
+	if (fd < 0)
+		return log_errno(E_IO, "open %s", name);
+	rc = read_to_end(fd, max, out);
+	close(fd);
+	if (rc == 0)
+		return 0;
+	out->n = before;
+	if (rc == -E_DATA)
+		return log_error(E_DATA, "%s is larger than %zu bytes", name,
+				 max);
+	return rc;
+}
+
+/* A name split into the directory that must be synced and the last part.
+ * The directory is a descriptor of its own, so that AT_FDCWD works too. */
+struct place {
+	int dirfd;
+	const char *base;
+	char tmp[NAME_MAX + 1];
+};
+
+static int place_open(struct place *pl, int dirfd, const char *name)
+{
+	const char *slash = strrchr(name, '/');
+	char *dir;
+
+	pl->base = slash ? slash + 1 : name;
+	dir = slash ? xstrndup(name, (size_t)(slash - name) + 1) : xstrdup(".");
+	pl->dirfd = open_at(dirfd, dir, O_RDONLY | O_DIRECTORY, 0);
+	free(dir);
+	if (pl->dirfd < 0)
+		return log_errno(E_IO, "open the directory of %s", name);
+	return 0;
+}
+
+/* A dead process may have had our pid (containers): go on to its next N. */
+static int tmp_create(struct place *pl)
+{
+	static atomic_uint serial;
+
+	for (int i = 0; i < TMP_TRIES; i++) {
+		unsigned n = atomic_fetch_add(&serial, 1);
+		int len, fd;
+
+		len = snprintf(pl->tmp, sizeof pl->tmp, TMP_PREFIX "%s.%ld.%u",
+			       pl->base, (long)getpid(), n);
+		if (len >= (int)sizeof pl->tmp)
+			return log_error(E_IO, "name too long: %s", pl->base);
+		fd = open_at(pl->dirfd, pl->tmp, O_WRONLY | O_CREAT | O_EXCL,
+			     0644);
+		if (fd >= 0)
+			return fd;
+		if (errno != EEXIST)
+			break;
+	}
+	return log_errno(E_IO, "create %s", pl->tmp);
+}
+
+/* The whole content under the temporary name, durable. */
+static int tmp_fill(struct place *pl, const void *p, size_t n)
+{
+	int fd = tmp_create(pl);
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	rc = io_write_full(fd, p, n);
+	if (rc >= 0 && fsync_fd(fd) < 0)
+		rc = log_errno(E_IO, "fsync %s", pl->tmp);
+	if (close(fd) < 0 && rc >= 0)
+		rc = log_errno(E_IO, "close %s", pl->tmp);
+	if (rc < 0)
+		unlinkat(pl->dirfd, pl->tmp, 0);
+	return rc < 0 ? rc : 0;
+}
+
+int io_replace(int dirfd, const char *name, const void *p, size_t n)
+{
+	struct place pl;
+	int rc = place_open(&pl, dirfd, name);
+
+	if (rc < 0)
+		return rc;
+	rc = tmp_fill(&pl, p, n);
+	if (rc < 0)
+		goto close_dir;
+	if (renameat(pl.dirfd, pl.tmp, pl.dirfd, pl.base) < 0) {
+		rc = log_errno(E_IO, "rename to %s", name);
+		unlinkat(pl.dirfd, pl.tmp, 0);
+		goto close_dir;
+	}
+	rc = io_fsync_dir(pl.dirfd);
+close_dir:
+	close(pl.dirfd);
+	return rc;
+}
+
+int io_create_once(int dirfd, const char *name, const void *p, size_t n,
+		   bool *linked)
+{
+	struct place pl;
+	int rc = place_open(&pl, dirfd, name);
+
+	if (rc < 0)
+		return rc;
+	rc = tmp_fill(&pl, p, n);
+	if (rc < 0)
+		goto close_dir;
+	*linked = true;
+	if (linkat(pl.dirfd, pl.tmp, pl.dirfd, pl.base, 0) < 0)
+		rc = errno == EEXIST ? -E_AGAIN
+				     : log_errno(E_IO, "link %s", name);
+	/* Killed before this: two names, and the sweep drops this one. */
+	unlinkat(pl.dirfd, pl.tmp, 0);
+	if (rc == 0)
+		rc = io_fsync_dir(pl.dirfd);
+close_dir:
+	close(pl.dirfd);
+	return rc;
+}
+
+int io_fsync_dir(int dirfd)
+{
+	if (fsync_fd(dirfd) < 0)
+		return log_errno(E_IO, "fsync a directory");
+	return 0;
+}
+
+int io_mkdir(int dirfd, const char *name, mode_t mode)
+{
+	struct stat st;
+
+	if (mkdirat(dirfd, name, mode) == 0)
+		return 0;
+	if (errno != EEXIST)
+		return log_errno(E_IO, "create directory %s", name);
+	if (fstatat(dirfd, name, &st, 0) < 0)
+		return log_errno(E_IO, "stat %s", name);
+	if (!S_ISDIR(st.st_mode))
+		return log_error(E_IO, "%s is there and no directory", name);
+	return 0;
+}
+
+int io_open_dir(int dirfd, const char *name)
+{
+	int fd = open_at(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return log_errno(E_IO, "open directory %s", name);
+	return fd;
+}
+
+typedef int entry_fn(int dirfd, const char *name, int arg);
+
+/* Calls fn for each entry of the directory fd, which is closed. */
+static int each_entry_take(int fd, entry_fn *fn, int arg)
+{
+	DIR *d = fdopendir(fd);
+	struct dirent *e;
+	int rc = 0, n = 0;
+
+	if (!d) {
+		rc = log_errno(E_IO, "read a directory");
+		close(fd);
+		return rc;
+	}
+	for (errno = 0; rc >= 0 && (e = readdir(d)); errno = 0) {
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		rc = fn(fd, e->d_name, arg);
+		n += rc > 0;
+	}
+	if (rc >= 0 && errno)
+		rc = log_errno(E_IO, "read a directory");
+	closedir(d);
+	return rc < 0 ? rc : n;
+}
+
+static int remove_entry(int dirfd, const char *name, int depth)
+{
+	int fd, rc;
+
+	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (errno != EISDIR)
+		return log_errno(E_IO, "remove %s", name);
+	if (depth == 0)
+		return log_error(E_IO, "remove %s: too deep", name);
+	fd = open_at(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : log_errno(E_IO, "remove %s", name);
+	rc = each_entry_take(fd, remove_entry, depth - 1);
+	if (rc < 0)
+		return rc;
+	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		return log_errno(E_IO, "remove directory %s", name);
+	return 0;
+}
+
+int io_remove_tree(int dirfd, const char *name)
+{
+	return remove_entry(dirfd, name, TREE_DEPTH_MAX);
+}
+
+/* The pid in ".tmp.NAME.PID.N", 0 if the name is not of that form. */
+static pid_t tmp_owner(const char *name)
+{
+	const char *end, *dot;
+	long pid = 0;
+
+	if (strncmp(name, TMP_PREFIX, strlen(TMP_PREFIX)) != 0)
+		return 0;
+	end = strrchr(name, '.');
+	if (end[1] == '\0' || strspn(end + 1, "0123456789") != strlen(end + 1))
+		return 0;
+	for (dot = end; dot[-1] != '.'; dot--)
+		if (dot[-1] < '0' || dot[-1] > '9')
+			return 0;
+	if (dot - name <= (long)strlen(TMP_PREFIX) || dot == end)
+		return 0;
+	for (; dot < end; dot++) {
+		pid = pid * 10 + (*dot - '0');
+		if (pid > INT_MAX)
+			return 0;
+	}
+	return (pid_t)pid;
+}
+
+static int sweep_entry(int dirfd, const char *name, int arg)
+{
+	pid_t pid = tmp_owner(name);
+
+	(void)arg;
+	if (pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH)
+		return 0;
+	if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
+		return log_errno(E_IO, "remove %s", name);
+	return 1;
+}
+
+int io_sweep_tmp(int dirfd)
+{
+	int fd = io_open_dir(dirfd, ".");
+
+	return fd < 0 ? fd : each_entry_take(fd, sweep_entry, 0);
+}
