@@ -54,6 +54,7 @@ const char *proof_name(unsigned p);
 #define REC(f, sub, text)		struct m_##sub f;
 #define LIST(f, sub, max, text)		struct { struct m_##sub *v; uint32_t n; } f;
 #define NUMS(f, max, text)		struct { uint64_t *v; uint32_t n; } f;
+#define STRS(f, max, len, text)		struct { struct slice *v; uint32_t n; } f;
 #include "msg_each.h"
 
 enum msg_type {

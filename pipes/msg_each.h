@@ -45,6 +45,9 @@
 #ifndef NUMS
 #define NUMS(f, max, text)
 #endif
+#ifndef STRS
+#define STRS(f, max, len, text)
+#endif
 
 #include "msg.def"
 
@@ -62,3 +65,4 @@
 #undef REC
 #undef LIST
 #undef NUMS
+#undef STRS

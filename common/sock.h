@@ -1,0 +1,70 @@
+/*
+ * sock.h - ZeroMQ sockets (the only includer of zmq.h).
+ *
+ * Only ROUTER and DEALER: patterns that block, never drop (ZQ-03).  Always
+ * set: MANDATORY and HANDOVER on routers, LINGER 0, MAXMSGSIZE, high-water
+ * marks, heartbeats.  One context per process, made by the first socket and
+ * ended by sock_end(); no socket may be used between fork and exec, and all
+ * descriptors are close-on-exec.  EINTR is retried inside (ZQ-09).
+ *
+ * Endpoints: "ipc://PATH" (at most 107 bytes of path; the file is made with
+ * mode 0600 of an 0700 directory) and "inproc://NAME".  tcp:// is refused
+ * until it can be done with CURVE.
+ */
+#ifndef WEIR_SOCK_H
+#define WEIR_SOCK_H
+
+#include "buf.h"
+
+#define SOCK_HWM		1024	/* messages, each direction */
+#define SOCK_ID_MAX		64	/* bytes of a routing id */
+#define SOCK_HEARTBEAT_MS	2000
+
+struct sock {
+	void *zmq, *monitor;
+};
+
+/* A peer on a router, by its routing id. */
+struct sock_peer {
+	uint8_t n;
+	unsigned char id[SOCK_ID_MAX];
+};
+
+/* Binds; frame_max bounds what a peer may send (larger: disconnected). */
+int sock_listen(struct sock *s, const char *endpoint, size_t frame_max);
+/* One connection to one peer, reconnecting for ever in the background. */
+int sock_dial(struct sock *s, const char *endpoint, size_t frame_max);
+/* A router that dials many: sock_fan_add() names each peer itself. */
+int sock_fan(struct sock *s, size_t frame_max);
+int sock_fan_add(struct sock *s, const char *endpoint,
+		 const struct sock_peer *name);
+/* Closes at once; what is queued is dropped.  Fine on a zeroed one. */
+void sock_close(struct sock *s);
+void sock_end(void);
+
+/* 0; -E_AGAIN at the high-water mark; -E_UNAVAIL: no such peer.  Neither is
+ * logged.  to is NULL on a dialled socket. */
+int sock_send(struct sock *s, const struct sock_peer *to, struct slice frame);
+/* 1 and a frame in out (cleared first), 0 if none waits.  Multipart or
+ * oversized messages are dropped and counted.  from may be NULL if dialled. */
+int sock_recv(struct sock *s, struct sock_peer *from, struct buf *out);
+
+/* Disconnections seen: 1 and the endpoint dialled (a peer that had been
+ * connected went away), 0 if none.  Only for sock_dial and sock_fan. */
+int sock_lost(struct sock *s, char *endpoint, size_t size);
+
+/* poll(2) over descriptors and sockets: exactly one of fd/s is set (fd < 0:
+ * s).  ready is set for readable; for a sock also when sock_lost may say
+ * something.  out asks for writability of an fd as well. */
+struct sock_poll {
+	struct sock *s;
+	int fd;
+	bool want_out, ready, ready_out;
+};
+/* timeout_ms < 0 waits for ever.  Count of ready ones, 0 at the time-out. */
+int sock_poll(struct sock_poll *v, size_t n, int64_t timeout_ms);
+
+/* Library version as 10000*major + 100*minor + patch. */
+int sock_version(void);
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * planfile.h - a finished plan, opened for use by any stage.
+ *
+ * RUN/plan.weir appears whole or not at all, so a stage that has heard the
+ * `end` record over its link opens the same file, checks that its own end
+ * record is equal (digest over all frames before it), and from then on holds
+ * the plan without holding its tensors in memory: the file is mapped, and of
+ * buckets only the offsets are kept (24 bytes each).  A restarted stage does
+ * just the same; nothing is replayed.
+ *
+ * Order is checked here once: version, files, engines, buckets, end; ids
+ * count from 0; sums agree.  -E_DATA naming record and file otherwise.
+ */
+#ifndef WEIR_PLANFILE_H
+#define WEIR_PLANFILE_H
+
+#include "pipes/msg.h"
+#include "pipes/recfile.h"
+
+struct plan_file {			/* a copy of m_file, path terminated */
+	char *path;
+	uint64_t bytes, header, dev, ino;
+	int64_t mtime_ns;
+	struct digest digest;
+	enum file_kind kind;
+};
+
+struct plan_receiver {			/* workers that share an endpoint */
+	char *endpoint;
+	uint32_t engine, worker, workers; /* engine id, first worker, count */
+};
+
+struct plan_engine {
+	char *name, *url;
+	enum engine_kind kind;
+	uint32_t workers;
+	uint32_t first_receiver, receivers;	/* into plan->receiver */
+};
+
+struct plan_bucket {
+	uint64_t off;			/* of its record in the file */
+	uint64_t bytes;
+	bool exclusive;
+};
+
+struct plan {
+	struct rec_reader rec;		/* mapped */
+	char *model, *source, *transport;
+	struct digest structure;
+	struct plan_file *file;
+	struct plan_engine *engine;
+	struct plan_receiver *receiver;
+	struct plan_bucket *bucket;
+	uint32_t nfiles, nengines, nreceivers, nbuckets;
+	uint64_t tensors, bytes;	/* bytes: sum over buckets */
+	struct m_end end;
+};
+
+/* dirfd/name: usually a run directory and "plan.weir". */
+int plan_open(struct plan *p, int dirfd, const char *name);
+void plan_close(struct plan *p);
+/* Decodes bucket b again; m borrows p and a. */
+int plan_bucket(const struct plan *p, uint32_t b, struct msg *m,
+		struct msg_arena *a);
+/* Name of the largest tensor of a bucket, for I8's message.  "" if none. */
+int plan_largest_tensor(const struct plan *p, uint32_t b, char *out,
+			size_t size, uint64_t *bytes);
+
+#endif
