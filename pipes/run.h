@@ -22,6 +22,8 @@
 
 #include "pipes/msg.h"
 
+#include <sys/types.h>
+
 #define RUN_KEEP	8	/* finished runs left for dump and timeline */
 #define RUN_NAME_MAX	64
 
