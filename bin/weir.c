@@ -1,0 +1,78 @@
+/* weir - runs weir-NAME: "weir push ..." is "weir-push ...". */
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/proc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct {
+	const char *name, *does;
+} programs[] = {
+	{ "plan", "read a checkpoint and a fleet, say what is to be moved" },
+	{ "admit", "say when: waves of engines, credit of buckets and bytes" },
+	{ "transfer", "let the engines copy, hash the source beside them" },
+	{ "commit", "say whether: probe, receipts, decision, swap" },
+	{ "push", "run these four, restart what dies, show progress" },
+	{ "engine", "receive versions beside an inference engine" },
+	{ "status", "show the registry and what the engines serve" },
+	{ "dump", "print plans, runs and records as JSON lines" },
+};
+
+static void print_help(void)
+{
+	puts("usage: weir NAME [OPTION]...\n\n"
+	     "Pushes new model weights into a fleet of inference engines, all\n"
+	     "or nothing.  NAME is one of:\n");
+	for (size_t i = 0; i < COUNT(programs); i++)
+		printf("  %-10s %s\n", programs[i].name, programs[i].does);
+	puts("\n\"weir NAME --help\" tells more; so does weir-NAME(1).");
+}
+
+static bool is_name(const char *s)
+{
+	return *s && !s[strspn(s, "abcdefghijklmnopqrstuvwxyz-")];
+}
+
+static int run(char **argv)
+{
+	char *name, *path;
+
+	if (!is_name(argv[0]))
+		return log_error(E_USAGE,
+				 "\"%s\" is no name of a program; "
+				 "see weir --help",
+				 argv[0]);
+	name = xasprintf("weir-%s", argv[0]);
+	path = proc_sibling(name);
+	argv[0] = name;
+	execvp(path, argv);
+	if (errno == ENOENT)
+		log_error(E_USAGE, "there is no %s; see weir --help", name);
+	else
+		log_errno(E_IO, "run %s", path);
+	free(path);
+	free(name);
+	return -E_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	log_init("weir", LOG_WARN);
+	if (argc < 2)
+		return err_exit_code(log_error(E_USAGE, "a name is missing; "
+							"see weir --help"));
+	if (strcmp(argv[1], "--help") == 0) {
+		print_help();
+		return 0;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		puts("weir " PACKAGE_VERSION);
+		return 0;
+	}
+	return err_exit_code(run(argv + 1));
+}

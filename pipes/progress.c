@@ -1,0 +1,265 @@
+#include "progress.h"
+
+#include "common/jsonsax.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LINE_STRING_MAX 4096 /* bytes of one string in an event line */
+
+struct seen {
+	char key[32], event[32];
+	char engine[PROGRESS_NAME_MAX], cause[PROGRESS_NAME_MAX];
+	uint64_t t_ns, version, wave, bytes, ms;
+	uint64_t credit_buckets, credit_bytes, limit_buckets, limit_bytes;
+};
+
+static const struct {
+	const char *key;
+	size_t offset;
+} numbers[] = {
+	{ "t_ns", offsetof(struct seen, t_ns) },
+	{ "version", offsetof(struct seen, version) },
+	{ "wave", offsetof(struct seen, wave) },
+	{ "bytes", offsetof(struct seen, bytes) },
+	{ "ms", offsetof(struct seen, ms) },
+	{ "credit_buckets", offsetof(struct seen, credit_buckets) },
+	{ "credit_bytes", offsetof(struct seen, credit_bytes) },
+	{ "limit_buckets", offsetof(struct seen, limit_buckets) },
+	{ "limit_bytes", offsetof(struct seen, limit_bytes) },
+};
+
+static void keep(char *out, size_t size, struct slice text)
+{
+	size_t n = text.n < size - 1 ? text.n : size - 1;
+
+	memcpy(out, text.p, n);
+	out[n] = '\0';
+}
+
+static void take_string(struct seen *s, struct slice text)
+{
+	if (strcmp(s->key, "event") == 0)
+		keep(s->event, sizeof s->event, text);
+	else if (strcmp(s->key, "engine") == 0)
+		keep(s->engine, sizeof s->engine, text);
+	else if (strcmp(s->key, "cause") == 0)
+		keep(s->cause, sizeof s->cause, text);
+}
+
+static void take_number(struct seen *s, struct slice text)
+{
+	uint64_t v;
+
+	for (size_t i = 0; i < COUNT(numbers); i++) {
+		if (strcmp(s->key, numbers[i].key) == 0 &&
+		    json_uint(text, UINT64_MAX, &v) == 0)
+			memcpy((char *)s + numbers[i].offset, &v, sizeof v);
+	}
+}
+
+static int see(void *ctx, enum json_event ev, struct slice text)
+{
+	struct seen *s = ctx;
+
+	if (ev == JSON_KEY)
+		keep(s->key, sizeof s->key, text);
+	else if (ev == JSON_STRING)
+		take_string(s, text);
+	else if (ev == JSON_NUMBER)
+		take_number(s, text);
+	return 0;
+}
+
+static bool parse(struct seen *s, struct slice line)
+{
+	struct json j = { 0 };
+	int rc;
+
+	*s = (struct seen){ 0 };
+	json_begin(&j, LINE_STRING_MAX, see, s);
+	rc = json_feed(&j, line.p, line.n);
+	if (rc == 0)
+		rc = json_end(&j);
+	json_release(&j);
+	return rc == 0 && s->event[0];
+}
+
+void progress_size(struct buf *out, uint64_t bytes)
+{
+	static const char *const units[] = { "B",  "kB", "MB", "GB",
+					     "TB", "PB", "EB" };
+	double v = (double)bytes;
+	size_t u = 0;
+
+	for (; v >= 999.5 && u + 1 < COUNT(units); u++)
+		v /= 1000;
+	buf_addf(out, "%.*f %s",
+		 u == 0 || v >= 99.95 ? 0
+		 : v >= 9.995	      ? 1
+				      : 2,
+		 v, units[u]);
+}
+
+static int on_opened(struct progress *p, const struct seen *s, struct buf *out)
+{
+	p->version = s->version;
+	buf_addf(out, "version %" PRIu64 ": %u engines, %u waves, %u buckets, ",
+		 s->version, p->engines, p->waves, p->buckets);
+	progress_size(out, p->bytes);
+	return 1;
+}
+
+static int on_granted(struct progress *p, const struct seen *s, struct buf *out)
+{
+	(void)out;
+	if (p->first_ns == 0)
+		p->first_ns = (int64_t)s->t_ns;
+	p->wave = (uint32_t)s->wave;
+	p->credit_buckets = s->credit_buckets;
+	p->credit_bytes = s->credit_bytes;
+	p->limit_buckets = s->limit_buckets;
+	p->limit_bytes = s->limit_bytes;
+	return 0;
+}
+
+static int on_acked(struct progress *p, const struct seen *s, struct buf *out)
+{
+	(void)out;
+	p->acked++;
+	p->moved_bytes += s->bytes;
+	return 0;
+}
+
+static int on_released(struct progress *p, const struct seen *s,
+		       struct buf *out)
+{
+	(void)out;
+	p->credit_buckets = s->credit_buckets;
+	p->credit_bytes = s->credit_bytes;
+	return 0;
+}
+
+static int on_sealed(struct progress *p, const struct seen *s, struct buf *out)
+{
+	p->sealed++;
+	buf_addf(out, "%s holds version %" PRIu64 " (%u of %u)", s->engine,
+		 p->version, p->sealed, p->engines);
+	return 1;
+}
+
+static int on_decided(struct progress *p, const struct seen *s, struct buf *out)
+{
+	p->decided = true;
+	buf_addf(out, "version %" PRIu64 " is decided", s->version);
+	return 1;
+}
+
+static int on_swapped(struct progress *p, const struct seen *s, struct buf *out)
+{
+	p->swapped++;
+	buf_addf(out, "%s serves version %" PRIu64 " (%u of %u)", s->engine,
+		 p->version, p->swapped, p->engines);
+	return 1;
+}
+
+static int on_trouble(struct progress *p, const struct seen *s, struct buf *out)
+{
+	(void)p;
+	buf_addf(out, "%s%s%s%s%s", s->event, s->engine[0] ? " " : "",
+		 s->engine, s->cause[0] ? ": " : "", s->cause);
+	return 1;
+}
+
+static const struct {
+	const char *event;
+	int (*fn)(struct progress *, const struct seen *, struct buf *);
+} handlers[] = {
+	{ "opened", on_opened },   { "granted", on_granted },
+	{ "acked", on_acked },	   { "released", on_released },
+	{ "sealed", on_sealed },   { "decided", on_decided },
+	{ "swapped", on_swapped }, { "excluded", on_trouble },
+	{ "lagging", on_trouble }, { "restarted", on_trouble },
+};
+
+int progress_line(struct progress *p, struct slice line, struct buf *out)
+{
+	struct seen s;
+
+	if (!parse(&s, line))
+		return 0;
+	p->last_ns = (int64_t)s.t_ns;
+	for (size_t i = 0; i < COUNT(handlers); i++) {
+		if (strcmp(s.event, handlers[i].event) == 0)
+			return handlers[i].fn(p, &s, out);
+	}
+	return 0;
+}
+
+static void add_rate(const struct progress *p, struct buf *out)
+{
+	double s = (double)(p->last_ns - p->first_ns) / 1e9;
+	uint64_t total = p->bytes * (p->waves ? p->waves : 1);
+	double rate;
+
+	if (p->first_ns == 0 || s <= 0 || p->moved_bytes == 0)
+		return;
+	rate = (double)p->moved_bytes / s;
+	buf_addf(out, ", ");
+	progress_size(out, (uint64_t)rate);
+	buf_addf(out, "/s, %.0f s left",
+		 (double)(total - p->moved_bytes) / rate);
+}
+
+static void add_credit(const struct progress *p, struct buf *out)
+{
+	if (p->limit_buckets == 0 && p->limit_bytes == 0)
+		return;
+	buf_addf(out, ", credit ");
+	if (p->limit_buckets)
+		buf_addf(out, "%" PRIu64 "/%" PRIu64, p->credit_buckets,
+			 p->limit_buckets);
+	if (p->limit_buckets && p->limit_bytes)
+		buf_addf(out, " ");
+	if (p->limit_bytes) {
+		progress_size(out, p->credit_bytes);
+		buf_addf(out, "/");
+		progress_size(out, p->limit_bytes);
+	}
+}
+
+static void add_gauge(const struct progress *p, struct buf *out)
+{
+	enum { CELLS = 20 };
+	uint64_t all = (uint64_t)p->buckets * (p->waves ? p->waves : 1);
+	uint64_t full = all ? (uint64_t)p->acked * CELLS / all : 0;
+
+	buf_addf(out, "[");
+	for (uint64_t i = 0; i < CELLS; i++)
+		buf_addf(out, i < full ? "#" : ".");
+	buf_addf(out, "]");
+}
+
+void progress_bar(const struct progress *p, unsigned width, struct buf *out)
+{
+	size_t start = out->n;
+
+	if (p->version == 0) {
+		buf_addf(out, "weir: planning and probing");
+	} else if (p->decided) {
+		buf_addf(out, "v%" PRIu64 " decided, %u of %u engines serve it",
+			 p->version, p->swapped, p->engines);
+	} else {
+		buf_addf(out, "v%" PRIu64 " wave %u/%u ", p->version,
+			 p->wave + 1, p->waves);
+		add_gauge(p, out);
+		buf_addf(out, " %u/%u buckets, ", p->acked,
+			 p->buckets * (p->waves ? p->waves : 1));
+		progress_size(out, p->moved_bytes);
+		add_rate(p, out);
+		add_credit(p, out);
+	}
+	if (out->n - start > width)
+		out->n = start + width;
+}
