@@ -1,0 +1,195 @@
+#include "options.h"
+
+#define STAGE_TIMEOUT(conf)                                               \
+	{                                                                 \
+		.name = "stage-timeout",                                  \
+		OPT_TO_DURATION(conf, stage_timeout_ms), .value = "TIME", \
+		.def = "10s", .min = 100,                                 \
+		.help = "wait this long for a vanished neighbour"         \
+	}
+
+/* Plan knows them for --dry-run only, so there they are no property of the
+ * run. */
+#define LIMITS(conf, is_transient)                                            \
+	{ .name = "max-inflight-engine-groups",                               \
+	  OPT_TO_UINT(conf, limits.groups),                                   \
+	  .value = "N",                                                       \
+	  .def = "0",                                                         \
+	  .transient = is_transient,                                          \
+	  .aliases = { "update-weight-max-inflight-engine-groups" },          \
+	  .help = "engines that receive at a time; 0: all at once" },         \
+		{ .name = "max-inflight-buckets",                             \
+		  OPT_TO_UINT(conf, limits.buckets),                          \
+		  .value = "N",                                               \
+		  .def = "0",                                                 \
+		  .transient = is_transient,                                  \
+		  .aliases = { "update-weight-max-inflight-buckets" },        \
+		  .help = "credit in buckets; 0: this dimension is off" },    \
+		{ .name = "max-inflight-bytes",                               \
+		  OPT_TO_SIZE(conf, limits.bytes),                            \
+		  .value = "SIZE",                                            \
+		  .def = "0",                                                 \
+		  .transient = is_transient,                                  \
+		  .aliases = { "update-weight-max-inflight-bytes" },          \
+		  .help = "credit in bytes; 0: this dimension is off" },      \
+		{ .name = "order",                                            \
+		  OPT_TO_CHOICE(conf, limits.order),                          \
+		  .def = "auto",                                              \
+		  .choices = orders,                                          \
+		  .transient = is_transient,                                  \
+		  .help = "all buckets per wave, or all waves per window of " \
+			  "credit; auto: by transport" },                     \
+	{                                                                     \
+		.name = "expert-routing",                                     \
+		OPT_TO_CHOICE(conf, limits.expert_routing), .def = "off",     \
+		.choices = routings, .transient = is_transient,               \
+		.help = "send experts only where they live, on transports "   \
+			"with shared staging"                                 \
+	}
+
+static const char *const orders[] = { "auto", "wave", "window", NULL };
+static const char *const routings[] = { "off", "auto", NULL };
+static const char *const proofs[] = { "ack", "sampled", "copied", "reread",
+				      NULL };
+
+static const struct opt plan_rows[] = {
+	{ .name = "source",
+	  OPT_TO_LIST(struct plan_conf, sources),
+	  .value = "DIR",
+	  .help = "directory of safetensors files; "
+		  "model.safetensors.index.json is honoured" },
+	{ .name = "fleet",
+	  OPT_TO_STRING(struct plan_conf, fleet),
+	  .value = "FILE",
+	  .help = "the engines, as YAML; -: from stdin" },
+	{ .name = "engine",
+	  OPT_TO_LIST(struct plan_conf, engines),
+	  .value = "[KIND=]ENDPOINT",
+	  .help = "an engine without a fleet file; may be repeated" },
+	{ .name = "bucket-size",
+	  OPT_TO_SIZE(struct plan_conf, bucket_size),
+	  .value = "SIZE",
+	  .def = "512MiB",
+	  .min = 1,
+	  .aliases = { "update-weight-buffer-size" },
+	  .help = "a larger tensor makes its own bucket" },
+	{ .name = "split-tensors",
+	  OPT_TO_FLAG(struct plan_conf, split_tensors),
+	  .help = "split tensors above the bucket size, on 16 MiB edges" },
+	{ .name = "transport",
+	  OPT_TO_STRING(struct plan_conf, transport),
+	  .value = "NAME",
+	  .def = "auto",
+	  .help = "how bytes move; auto: host" },
+	{ .name = "output",
+	  .letter = 'o',
+	  OPT_TO_STRING(struct plan_conf, out),
+	  .value = "FILE",
+	  .transient = true,
+	  .help = "write the plan to FILE and end" },
+	{ .name = "dry-run",
+	  OPT_TO_FLAG(struct plan_conf, dry_run),
+	  .transient = true,
+	  .help = "print what each wave would move, and end" },
+	{ .name = "rate",
+	  OPT_TO_SIZE(struct plan_conf, rate),
+	  .value = "SIZE",
+	  .def = "1GB",
+	  .min = 1,
+	  .transient = true,
+	  .help = "bytes per second and engine that --dry-run assumes" },
+	LIMITS(struct plan_conf, true),
+	STAGE_TIMEOUT(struct plan_conf),
+};
+
+const struct opt_spec plan_spec = {
+	.program = "weir-plan",
+	.summary = "read a checkpoint and a fleet, say what is to be moved",
+	.opts = plan_rows,
+	.nopts = COUNT(plan_rows),
+	.common = offsetof(struct plan_conf, common),
+};
+
+static const struct opt admit_rows[] = {
+	LIMITS(struct admit_conf, false),
+	STAGE_TIMEOUT(struct admit_conf),
+};
+
+const struct opt_spec admit_spec = {
+	.program = "weir-admit",
+	.summary = "say when: waves of engines, credit of buckets and bytes",
+	.args = "[PLAN]",
+	.max_args = 1,
+	.opts = admit_rows,
+	.nopts = COUNT(admit_rows),
+	.common = offsetof(struct admit_conf, common),
+};
+
+static const struct opt transfer_rows[] = {
+	{ .name = "hash-threads",
+	  OPT_TO_UINT(struct transfer_conf, hash_threads),
+	  .value = "N",
+	  .def = "1",
+	  .min = 1,
+	  .max = 64,
+	  .help = "threads that hash the source beside the offers" },
+	STAGE_TIMEOUT(struct transfer_conf),
+};
+
+const struct opt_spec transfer_spec = {
+	.program = "weir-transfer",
+	.summary = "let the engines copy, hash the source beside them",
+	.opts = transfer_rows,
+	.nopts = COUNT(transfer_rows),
+	.common = offsetof(struct transfer_conf, common),
+};
+
+static const struct opt commit_rows[] = {
+	{ .name = "weight-version",
+	  OPT_TO_UINT(struct commit_conf, weight_version),
+	  .value = "N",
+	  .min = 1,
+	  .help = "publish under this number instead of highest + 1" },
+	{ .name = "min-engines",
+	  OPT_TO_UINT(struct commit_conf, min_engines),
+	  .value = "K",
+	  .min = 1,
+	  .help = "publish if at least K engines hold it; default: all" },
+	{ .name = "accept-proof",
+	  OPT_TO_CHOICE(struct commit_conf, accept_proof),
+	  .def = "copied",
+	  .choices = proofs,
+	  .help = "lowest proof level that a receipt may have" },
+	{ .name = "engine-timeout",
+	  OPT_TO_DURATION(struct commit_conf, engine_timeout_ms),
+	  .value = "TIME",
+	  .def = "60s",
+	  .min = 10,
+	  .help = "for one answer of an engine" },
+	{ .name = "load-timeout",
+	  OPT_TO_DURATION(struct commit_conf, load_timeout_ms),
+	  .value = "TIME",
+	  .def = "600s",
+	  .min = 10,
+	  .help = "for one bucket, and for post-load and seal" },
+	{ .name = "run-timeout",
+	  OPT_TO_DURATION(struct commit_conf, run_timeout_ms),
+	  .value = "TIME",
+	  .def = "1h",
+	  .min = 100,
+	  .help = "for the whole run, restarts included" },
+	{ .name = "wait",
+	  OPT_TO_DURATION(struct commit_conf, wait_ms),
+	  .value = "TIME",
+	  .def = "0",
+	  .help = "wait this long for another run's lock" },
+	STAGE_TIMEOUT(struct commit_conf),
+};
+
+const struct opt_spec commit_spec = {
+	.program = "weir-commit",
+	.summary = "say whether: probe, receipts, decision, swap",
+	.opts = commit_rows,
+	.nopts = COUNT(commit_rows),
+	.common = offsetof(struct commit_conf, common),
+};

@@ -1,0 +1,56 @@
+/*
+ * options.h - the command lines of the four stages, and so of weir push.
+ *
+ * One table per stage; push has no copy: it takes the rows of all four, and
+ * hands each stage those it knows (see push.c).
+ */
+#ifndef WEIR_OPTIONS_H
+#define WEIR_OPTIONS_H
+
+#include "common/opt.h"
+
+enum order { ORDER_AUTO, ORDER_WAVE, ORDER_WINDOW };
+
+/* Waves and credit: of admit, and of plan for --dry-run. */
+struct limits_conf {
+	uint64_t groups;		/* engines at a time; 0: all at once */
+	uint64_t buckets, bytes;	/* credit; 0: this dimension is off */
+	unsigned order;			/* enum order */
+	unsigned expert_routing;	/* 0 off, 1 auto */
+};
+
+struct plan_conf {
+	struct opt_common common;
+	struct opt_list sources, engines;
+	char *fleet, *transport, *out;
+	uint64_t bucket_size, rate;
+	bool split_tensors, dry_run;
+	struct limits_conf limits;
+	int64_t stage_timeout_ms;
+};
+
+struct admit_conf {
+	struct opt_common common;	/* args: [PLANFILE] */
+	struct limits_conf limits;
+	int64_t stage_timeout_ms;
+};
+
+struct transfer_conf {
+	struct opt_common common;
+	uint64_t hash_threads;
+	int64_t stage_timeout_ms;
+};
+
+struct commit_conf {
+	struct opt_common common;
+	uint64_t weight_version;	/* 0: highest + 1 */
+	uint64_t min_engines;		/* 0: all */
+	unsigned accept_proof;		/* enum proof_level */
+	int64_t engine_timeout_ms, load_timeout_ms, stage_timeout_ms;
+	int64_t run_timeout_ms, wait_ms;
+};
+
+extern const struct opt_spec plan_spec, admit_spec, transfer_spec,
+	commit_spec;
+
+#endif
