@@ -18,6 +18,7 @@
 
 #define FRAME_MAX	(1u << 20)	/* bytes; weights never travel here */
 #define MSG_DEPTH_MAX	4		/* nested arrays */
+#define MSG_ELEMENTS_MAX (1u << 19)	/* values of one frame, arrays too */
 #define MSG_PARTS_MAX	4096		/* parts of a bucket, pieces of an offer */
 #define ID_NONE		0xffffffffu
 
@@ -73,11 +74,12 @@ struct msg {
 
 /*
  * Where decoded lists live.  {0} is an empty one; it keeps its memory from
- * message to message (bounded by FRAME_MAX elements).
+ * message to message (bounded by MSG_ELEMENTS_MAX).
  */
 struct msg_arena {
 	char *p;
 	size_t n, cap;
+	void *zone;			/* what msgpack-c unpacks into */
 };
 void msg_arena_release(struct msg_arena *a);
 
@@ -88,12 +90,16 @@ int msg_pack(struct buf *out, const struct msg *m);
  * use.  -E_PROTO, logged with message and field (see log_quiet_thread). */
 int msg_unpack(struct msg *m, struct msg_arena *a, struct slice frame);
 
+/* A lent copy of text that any STR of size - 1 bytes takes: cut between
+ * characters, what is no UTF-8 or a control character becomes '?'. */
+struct slice msg_text(char *out, size_t size, const char *text);
+
 const char *msg_name(enum msg_type t);		/* "hello"; NULL if unknown */
-uint64_t msg_table_hash(void);			/* XXH3 of the table's text */
+uint64_t msg_table_hash(void);			/* of names, numbers, limits */
 /* One JSON object, no newline; digests in hex, kinds and codes by number,
  * bitmaps as counts. */
 void msg_json(struct buf *out, const struct msg *m);
-/* The reference page (Markdown) and the JSON form of the table. */
+/* The reference page (Markdown), and the JSON Schema of msg_json()'s lines. */
 void msg_reference(struct buf *out);
 void msg_schema(struct buf *out);
 
