@@ -170,11 +170,11 @@ static void test_refused(void)
 	refused("--max-inflight-bytes=",
 		"option --max-inflight-bytes: \"\" given, " SIZE_WANTED);
 	refused("--max-inflight-bytes 16777216TiB",
-		"option --max-inflight-bytes: \"16777216TiB\" given, " //
-		SIZE_WANTED);
+		"option --max-inflight-bytes: \"16777216TiB\" "
+		"given, " SIZE_WANTED);
 	refused("--update-weight-max-inflight-bytes -1",
-		"option --update-weight-max-inflight-bytes: \"-1\" given, " //
-		SIZE_WANTED);
+		"option --update-weight-max-inflight-bytes: \"-1\" "
+		"given, " SIZE_WANTED);
 	refused(GROUPS " 4097", "option " GROUPS ": \"4097\" given, expected a "
 				"whole number from 0 to 4096");
 	refused(GROUPS " 18446744073709551616",

@@ -1,0 +1,160 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # status, output, stderr: set by run
+# helpers.bash - what every bats suite loads.
+#
+#	load helpers
+#
+#	@test "..." { start ... ; wait_for test -e "$T/ready"; run weir-plan ...; }
+#
+# Each test has a directory of its own, $T, which is also where its run
+# directories, registries, temporary files and sockets go.  What it starts in
+# the background with start() is killed, by pid, when it ends; a test that
+# leaves a process or a socket behind has failed.
+#
+# A suite with a setup() or teardown() of its own calls common_setup and
+# common_teardown there.
+
+load /usr/lib/bats/bats-support/load.bash
+load /usr/lib/bats/bats-assert/load.bash
+load /usr/lib/bats/bats-file/load.bash
+
+SRC=${SRC:-$(cd "$BATS_TEST_DIRNAME/.." && pwd)}
+BUILD=${BUILD:-$SRC/build}
+WAIT_SECONDS=${WAIT_SECONDS:-20}	# of wait_for; generous: a bound, no pace
+export SRC BUILD
+
+setup() { common_setup; }
+teardown() { common_teardown; }
+
+common_setup() {
+	T=$(mktemp -d "${TMPDIR:-/tmp}/weir-t.XXXXXX")
+	mkdir -m 0700 "$T/run" "$T/state" "$T/tmp" "$T/home"
+	export T HOME="$T/home" TMPDIR="$T/tmp"
+	export XDG_RUNTIME_DIR="$T/run" XDG_STATE_HOME="$T/state"
+	# Marks this test's processes, however they were started.
+	export WEIR_TEST_DIR="$T"
+	export PATH="$BUILD:$PATH" LC_ALL=C
+	unset WEIR_RUN WEIR_REGISTRY TEST_SUMS TEST_JOBS
+	STARTED=()
+}
+
+common_teardown() {
+	local pid left=0
+
+	for pid in "${STARTED[@]}"; do
+		kill_and_reap "$pid"
+	done
+	assert_nothing_left || left=1
+	rm -rf "$T"
+	return $left
+}
+
+# start NAME COMMAND...: in the background; output in $T/NAME.out and
+# $T/NAME.err, pid in $T/NAME.pid and $LAST_PID.
+start() {
+	local name=$1
+
+	shift
+	"$@" >"$T/$name.out" 2>"$T/$name.err" </dev/null 3>&- &
+	LAST_PID=$!
+	echo "$LAST_PID" >"$T/$name.pid"
+	STARTED+=("$LAST_PID")
+}
+
+pid_of() { cat "$T/$1.pid"; }
+
+# stop NAME [SIGNAL]: sends it and waits for the end; its status is ours.
+stop() {
+	local pid
+
+	pid=$(pid_of "$1")
+	kill "-${2:-TERM}" "$pid" 2>/dev/null || true
+	wait_for_end "$pid"
+}
+
+# wait_for_end PID: of a process of start(); its status is ours.
+wait_for_end() {
+	local pid=$1
+
+	wait_for is_dead "$pid" || return 124
+	wait "$pid"
+}
+
+# A zombie is dead: only we can reap it.
+is_dead() {
+	local state
+
+	state=$(sed 's/.*) \(.\).*/\1/' "/proc/$1/stat" 2>/dev/null) || return 0
+	[ -z "$state" ] || [ "$state" = Z ]
+}
+
+kill_and_reap() {
+	is_dead "$1" || kill -KILL "$1" 2>/dev/null || true
+	wait "$1" 2>/dev/null || true
+}
+
+# wait_for COMMAND...: polls until it succeeds; fails at the deadline.
+wait_for() {
+	local deadline=$((SECONDS + WAIT_SECONDS))
+
+	until "$@" >/dev/null 2>&1; do
+		if [ "$SECONDS" -ge "$deadline" ]; then
+			echo "waited $WAIT_SECONDS s for: $*" >&2
+			return 1
+		fi
+		sleep 0.02
+	done
+}
+
+contains() { grep -qF -- "$2" "$1"; }
+
+# Processes that this test started, directly or not: pid and command.
+leftover_processes() {
+	local env envs pid
+
+	# Globbed before grep starts, which would find itself.
+	envs=(/proc/[0-9]*/environ)
+	grep -lsxzF "WEIR_TEST_DIR=$T" "${envs[@]}" | while read -r env; do
+		pid=${env//[!0-9]/}
+		is_dead "$pid" || echo "$pid $(command_of "$pid")"
+	done
+}
+
+command_of() { tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline" || true; }
+
+no_leftover_processes() { [ -z "$(leftover_processes)" ]; }
+
+# Processes of ours may need a moment to notice that the test is over.
+assert_nothing_left() {
+	local pid rest sockets failed=0
+
+	if ! wait_for no_leftover_processes; then
+		leftover_processes | while read -r pid rest; do
+			echo "left behind: process $pid $rest" >&2
+			kill -KILL "$pid" 2>/dev/null || true
+		done
+		failed=1
+	fi
+	sockets=$(find "$T" -type s)
+	if [ -n "$sockets" ] && [ -z "${SOCKETS_MAY_STAY:-}" ]; then
+		echo "left behind: $sockets" >&2
+		failed=1
+	fi
+	return $failed
+}
+
+# one_line_error STATUS [PART]...: after "run --separate-stderr": the exit
+# status, nothing on stdout, one line on stderr that has every part.
+one_line_error() {
+	local part want=$1
+
+	shift
+	assert_equal "$status" "$want"
+	assert_equal "$output" ""
+	assert_equal "${#stderr_lines[@]}" 1
+	for part; do
+		if [[ "$stderr" != *"$part"* ]]; then
+			fail "no \"$part\" in: $stderr"
+		fi
+	done
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env bats
+# shellcheck disable=SC2034 # WAIT_SECONDS is read by the helpers
+# The helpers themselves: a net with holes would catch nothing.
+
+load helpers
+
+@test "a process that is left behind fails the test" {
+	WAIT_SECONDS=1
+	setsid sleep 100 >/dev/null 2>&1 3>&- &
+	run assert_nothing_left
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"left behind: process $! sleep 100"* ]]
+	wait_for is_dead "$!"
+}
+
+@test "so does the grandchild of a process that was started" {
+	WAIT_SECONDS=1
+	start parent sh -c 'sleep 100 & wait'
+	wait_for contains "/proc/$LAST_PID/task/$LAST_PID/children" " "
+	kill_and_reap "$LAST_PID"
+	run assert_nothing_left
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"sleep 100"* ]]
+}
+
+@test "a socket that is left behind fails the test" {
+	python3 -c 'import socket, sys
+socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$T/run/s"
+	run assert_nothing_left
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"left behind: $T/run/s"* ]]
+	rm "$T/run/s"
+}
+
+@test "what start() started ends with the test" {
+	start one sleep 100
+	start two sleep 100
+	[ "$(pid_of two)" -eq "$LAST_PID" ]
+	for pid in "${STARTED[@]}"; do
+		kill_and_reap "$pid"
+		is_dead "$pid"
+	done
+	assert_nothing_left
+}
+
+@test "stop gives the status of what it stopped" {
+	start one sh -c 'trap "exit 7" TERM; echo ready; while :; do
+		sleep 0.02; done'
+	wait_for contains "$T/one.out" ready
+	run stop one
+	[ "$status" -ne 0 ]
+	start one sh -c 'trap "exit 7" TERM; echo ready; while :; do
+		sleep 0.02; done'
+	wait_for contains "$T/one.out" ready
+	rc=0
+	stop one || rc=$?
+	[ "$rc" -eq 7 ]
+}
+
+@test "wait_for fails at its deadline and says for what it waited" {
+	WAIT_SECONDS=1
+	run wait_for false
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"for: false"* ]]
+}
+
+@test "tests/run counts failures, skips and results that are missing" {
+	mkdir -p "$T/src/tests" "$T/b/tests"
+	cp "$SRC/tests/run" "$T/src/tests/"
+	touch "$T"/src/tests/unit_{good,bad,dead,mute}.c
+	printf '#!/bin/sh\necho "ok 1 - a"; echo "ok 2 - b # skip"
+		echo "1..2"\n' >"$T/b/tests/unit_good"
+	printf '#!/bin/sh\necho "not ok 1 - a"; echo "1..1"; exit 1\n' \
+		>"$T/b/tests/unit_bad"
+	printf '#!/bin/sh\necho "1..3"; echo "ok 1 - a"\n' \
+		>"$T/b/tests/unit_dead"
+	printf '#!/bin/sh\nexit 0\n' >"$T/b/tests/unit_mute"
+	chmod +x "$T"/b/tests/unit_*
+	BUILD=$T/b run sh "$T/src/tests/run"
+	[ "$status" -eq 1 ]
+	assert_line "2 passed, 4 failed"
+	BUILD=$T/b run sh "$T/src/tests/run" unit_good
+	[ "$status" -eq 0 ]
+	assert_line "1 passed, 0 failed"
+}
