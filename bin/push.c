@@ -1,0 +1,17 @@
+/* weir-push - the four stages as one command, see push.h. */
+#include "pipes/push.h"
+
+#include "common/err.h"
+
+int main(int argc, char **argv)
+{
+	struct push_conf conf = { 0 };
+	int rc = opt_parse(push_spec(), &conf, argc, argv);
+	int code;
+
+	if (rc != 0)
+		return err_exit_code(rc);
+	code = push_run(&conf);
+	opt_release(push_spec(), &conf);
+	return code;
+}

@@ -1,0 +1,424 @@
+#include "push.h"
+
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/opt_forward.h"
+#include "common/proc.h"
+#include "pipes/push_show.h"
+#include "pipes/run.h"
+#include "pipes/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PUSH_TICK_MS 100  /* how often the run directory is read */
+#define PUSH_END_MS 10000 /* for stages to end after the verdict */
+
+struct push;
+
+struct child {
+	struct push *push;
+	enum stage_id id;
+	pid_t pid; /* 0: not running */
+	struct loop_timer pause;
+	struct words options;
+};
+
+struct push {
+	const struct push_conf *conf;
+	struct loop *loop;
+	struct supervisor sup;
+	struct child child[STAGE_N];
+	struct run run;
+	struct push_show show;
+	int death[2]; /* children hold [0]; [1] dies with us */
+	struct loop_timer tick, end;
+	int signals, verdict; /* verdict: its exit code, -1: none yet */
+};
+
+static const struct {
+	const struct opt_spec *spec;
+	size_t conf;
+} stages[STAGE_N] = {
+	[STAGE_PLAN] = { &plan_spec, offsetof(struct push_conf, plan) },
+	[STAGE_ADMIT] = { &admit_spec, offsetof(struct push_conf, admit) },
+	[STAGE_TRANSFER] = { &transfer_spec,
+			     offsetof(struct push_conf, transfer) },
+	[STAGE_COMMIT] = { &commit_spec, offsetof(struct push_conf, commit) },
+};
+
+/* ---- the union of four option tables ---- */
+
+/* Where the same option is in two tables the later one's row is taken:
+ * plan has admit's limits for --dry-run only. */
+static bool comes_later(const char *name, unsigned id)
+{
+	for (id++; id < STAGE_N; id++) {
+		const struct opt_spec *s = stages[id].spec;
+
+		for (size_t i = 0; i < s->nopts; i++) {
+			if (strcmp(s->opts[i].name, name) == 0)
+				return true;
+		}
+	}
+	return false;
+}
+
+static size_t merge_rows(struct opt *out)
+{
+	size_t n = 0;
+
+	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
+		const struct opt_spec *s = stages[id].spec;
+
+		for (size_t i = 0; i < s->nopts; i++) {
+			if (comes_later(s->opts[i].name, id))
+				continue;
+			BUG_ON(n == OPT_ROWS_MAX);
+			out[n] = s->opts[i];
+			out[n++].offset += stages[id].conf;
+		}
+	}
+	return n;
+}
+
+const struct opt_spec *push_spec(void)
+{
+	static struct opt rows[OPT_ROWS_MAX];
+	static struct opt_spec spec = {
+		.program = "weir-push",
+		.summary = "push a checkpoint to a fleet, all or nothing",
+		.opts = rows,
+		.common = offsetof(struct push_conf, common),
+	};
+
+	if (spec.nopts == 0)
+		spec.nopts = merge_rows(rows);
+	return &spec;
+}
+
+/* ---- starting stages ---- */
+
+static void stage_options(struct push *p, struct child *c)
+{
+	const struct opt_common *common = &p->conf->common;
+
+	opt_forward(push_spec(), p->conf, stages[c->id].spec, &c->options);
+	if (common->registry) {
+		char *word = xasprintf("--registry=%s", common->registry);
+
+		words_add(&c->options, word);
+		free(word);
+	}
+	if (common->json && c->id == STAGE_COMMIT)
+		words_add(&c->options, "--json");
+}
+
+static void log_options(const struct opt_common *common, struct words *argv)
+{
+	for (unsigned i = 0; i < common->verbose; i++)
+		words_add(argv, "-v");
+	if (common->quiet)
+		words_add(argv, "-q");
+}
+
+/* first: with its options and in the pipe; later: with --run alone. */
+static int start_stage(struct push *p, struct child *c, int in, int out,
+		       bool first)
+{
+	const char *program = stages[c->id].spec->program;
+	char *path = proc_sibling(program);
+	char *death = xasprintf("WEIR_SUPERVISOR_FD=%d", p->death[0]);
+	const char *env[] = { death, NULL };
+	struct words argv = { 0 };
+	pid_t pid;
+
+	words_add(&argv, path);
+	log_options(&p->conf->common, &argv);
+	for (size_t i = 0; first && i < c->options.n; i++)
+		words_add(&argv, c->options.v[i]);
+	if (!first || c->id == STAGE_PLAN) {
+		words_add(&argv, "--run");
+		words_add(&argv, p->run.path);
+	}
+	pid = proc_spawn(&(struct proc_spec){
+		.argv = (const char *const *)argv.v,
+		.env = env,
+		.fd = { in, out, push_show_stderr(&p->show) },
+		.pass_fd = p->death[0],
+		.own_session = true,
+	});
+	words_release(&argv);
+	free(death);
+	free(path);
+	if (pid < 0)
+		return (int)pid;
+	c->pid = pid;
+	return 0;
+}
+
+static int make_pipe(int fd[2])
+{
+	if (pipe2(fd, O_CLOEXEC) < 0)
+		return log_errno(E_IO, "make a pipe");
+	return 0;
+}
+
+/* A fleet file on stdin is for plan; nobody else reads ours. */
+static int first_stdin(const struct push_conf *conf)
+{
+	const char *fleet = conf->plan.fleet;
+
+	return fleet && strcmp(fleet, "-") == 0 ? PROC_KEEP : PROC_NULL;
+}
+
+static void close_end(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* plan | admit | transfer | commit, commit's stdout being ours. */
+static int start_pipeline(struct push *p)
+{
+	int in = first_stdin(p->conf);
+	int rc = 0;
+
+	for (unsigned id = STAGE_PLAN; id < STAGE_COMMIT && rc == 0; id++) {
+		int next[2] = { -1, -1 };
+
+		rc = make_pipe(next);
+		if (rc == 0)
+			rc = start_stage(p, &p->child[id], in, next[1], true);
+		close_end(&in);
+		close_end(&next[1]);
+		in = next[0];
+	}
+	if (rc == 0)
+		rc = start_stage(p, &p->child[STAGE_COMMIT], in, PROC_KEEP,
+				 true);
+	close_end(&in);
+	return rc;
+}
+
+/* ---- ends ---- */
+
+static void signal_all(struct push *p, int signo)
+{
+	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
+		if (p->child[id].pid)
+			kill(p->child[id].pid, signo);
+	}
+}
+
+static void read_verdict(struct push *p)
+{
+	struct msg_arena arena = { 0 };
+	struct buf frame = { 0 };
+	struct msg m;
+
+	if (p->verdict < 0 &&
+	    run_verdict_read(&p->run, &m, &arena, &frame) == 1) {
+		p->verdict = m.verdict.exit;
+		supervisor_ending(&p->sup);
+		loop_arm(p->loop, &p->end, PUSH_END_MS);
+	}
+	msg_arena_release(&arena);
+	buf_release(&frame);
+}
+
+static void give_up(struct push *p)
+{
+	const struct commit_conf *c = &p->conf->commit;
+
+	signal_all(p, SIGTERM);
+	loop_arm(p->loop, &p->end,
+		 PUSH_END_MS + c->engine_timeout_ms + 2 * c->stage_timeout_ms);
+}
+
+static void act(struct push *p, struct child *c, enum sup_action a)
+{
+	switch (a) {
+	case SUP_NOTHING:
+		break;
+	case SUP_WAIT:
+		loop_arm(p->loop, &c->pause, p->sup.stage[c->id].pause_ms);
+		break;
+	case SUP_START:
+		if (start_stage(p, c, PROC_NULL,
+				c->id == STAGE_COMMIT ? PROC_KEEP : PROC_NULL,
+				false) < 0)
+			give_up(p);
+		break;
+	case SUP_TERMINATE:
+		log_warn("%s failed %d times; giving up",
+			 stages[c->id].spec->program, SUPERVISE_TRIES + 1);
+		give_up(p);
+		break;
+	}
+	if (supervisor_is_done(&p->sup))
+		loop_stop(p->loop, 0);
+}
+
+static void on_end_of(struct push *p, struct child *c, int status)
+{
+	int code = proc_code(status);
+	enum sup_action a;
+
+	c->pid = 0;
+	read_verdict(p);
+	a = supervisor_exit(&p->sup, c->id, code, WIFSIGNALED(status));
+	if (a == SUP_WAIT)
+		log_warn("%s ended with %d; starting it again",
+			 stages[c->id].spec->program, code);
+	act(p, c, a);
+}
+
+static void reap(struct push *p)
+{
+	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
+		struct child *c = &p->child[id];
+		int status;
+
+		if (c->pid && proc_reap(c->pid, &status) == 1)
+			on_end_of(p, c, status);
+	}
+}
+
+static void on_signal(int signo, void *arg)
+{
+	struct push *p = arg;
+
+	if (signo == SIGCHLD) {
+		reap(p);
+		return;
+	}
+	if (signo == SIGIO)
+		return;
+	signal_all(p, signo);
+	supervisor_ending(&p->sup);
+	if (p->signals++)
+		loop_stop(p->loop, 128 + signo);
+}
+
+static void on_pause_over(void *arg)
+{
+	struct child *c = arg;
+
+	act(c->push, c, supervisor_due(&c->push->sup, c->id));
+}
+
+static void on_tick(void *arg)
+{
+	struct push *p = arg;
+
+	read_verdict(p);
+	push_show_update(&p->show, &p->run);
+	loop_arm(p->loop, &p->tick, PUSH_TICK_MS);
+}
+
+/* Only children that neither ended nor obeyed are left. */
+static void on_end_timer(void *arg)
+{
+	struct push *p = arg;
+
+	log_warn("stages did not end by themselves; killing them");
+	supervisor_ending(&p->sup);
+	signal_all(p, SIGKILL);
+	loop_stop(p->loop, 0);
+}
+
+/* ---- one push ---- */
+
+static void wire(struct push *p)
+{
+	p->tick = (struct loop_timer){ .fn = on_tick, .arg = p };
+	p->end = (struct loop_timer){ .fn = on_end_timer, .arg = p };
+	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
+		struct child *c = &p->child[id];
+
+		c->push = p;
+		c->id = (enum stage_id)id;
+		c->pause = (struct loop_timer){ .fn = on_pause_over, .arg = c };
+		stage_options(p, c);
+	}
+}
+
+static int supervise(struct push *p)
+{
+	int rc = make_pipe(p->death);
+
+	if (rc == 0)
+		rc = loop_signals(p->loop, on_signal, p);
+	if (rc == 0)
+		rc = push_show_open(&p->show, p->loop, p->conf);
+	if (rc == 0)
+		rc = start_pipeline(p);
+	if (rc < 0) {
+		signal_all(p, SIGKILL);
+		return err_exit_code(rc);
+	}
+	loop_arm(p->loop, &p->tick, PUSH_TICK_MS);
+	rc = loop_run(p->loop);
+	reap(p);
+	read_verdict(p);
+	push_show_update(&p->show, &p->run);
+	if (rc > 0)
+		return rc;
+	return p->verdict >= 0 ? p->verdict : supervisor_code(&p->sup);
+}
+
+static void release(struct push *p)
+{
+	push_show_close(&p->show);
+	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++)
+		words_release(&p->child[id].options);
+	for (int i = 0; i < 2; i++) {
+		if (p->death[i] >= 0)
+			close(p->death[i]);
+	}
+	run_close(&p->run);
+	loop_free(p->loop);
+}
+
+/* --dry-run is plan's: replaced by it. */
+static int dry_run(const struct push_conf *conf)
+{
+	char *path = proc_sibling(plan_spec.program);
+	struct words argv = { 0 };
+
+	words_add(&argv, path);
+	log_options(&conf->common, &argv);
+	opt_forward(push_spec(), conf, &plan_spec, &argv);
+	execvp(path, argv.v);
+	log_errno(E_IO, "run %s", path);
+	words_release(&argv);
+	free(path);
+	return err_exit_code(-E_IO);
+}
+
+int push_run(const struct push_conf *conf)
+{
+	struct push p = { .conf = conf, .verdict = -1, .death = { -1, -1 } };
+	int code, rc;
+
+	if (conf->plan.dry_run || conf->plan.out)
+		return dry_run(conf);
+	rc = run_open(&p.run, conf->common.run, false);
+	if (rc < 0)
+		return err_exit_code(rc);
+	p.loop = loop_new();
+	supervisor_init(&p.sup);
+	wire(&p);
+	code = supervise(&p);
+	release(&p);
+	return code;
+}

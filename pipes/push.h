@@ -1,0 +1,34 @@
+/*
+ * push.h - `weir push`: the same four stages, started, watched, shown.
+ *
+ * push is no stage: it has no link, no part in the protocol, and nothing
+ * depends on its being alive but its children, who hold the read end of its
+ * death pipe (WEIR_SUPERVISOR_FD) and abort when it is gone.  It composes the
+ * pipeline with the same pipes and options that a shell would, starts a stage
+ * that dies again with `--run RUN` alone (supervise.h), renders RUN/events
+ * (progress.h) and exits with the verdict's code.
+ *
+ * Signals: a terminal sends Ctrl-C to the whole foreground group, so the
+ * stages have it already; push passes on only what was sent to it alone
+ * (SIGTERM, SIGHUP).  The second of any ends push, and with it the stages.
+ */
+#ifndef WEIR_PUSH_H
+#define WEIR_PUSH_H
+
+#include "pipes/options.h"
+
+struct push_conf {
+	struct opt_common common;
+	struct plan_conf plan;
+	struct admit_conf admit;
+	struct transfer_conf transfer;
+	struct commit_conf commit;
+};
+
+/* The rows of all four stages; made once, on first use. */
+const struct opt_spec *push_spec(void);
+
+/* Runs one push to its end; returns the exit code. */
+int push_run(const struct push_conf *conf);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * push_show.h - what push shows: a bar on a terminal, plain lines elsewhere,
+ * event objects on stdout with --json, nothing with -q.
+ *
+ * While there is a bar, the stages' stderr comes through here, so that their
+ * lines and the bar do not overwrite each other.
+ */
+#ifndef WEIR_PUSH_SHOW_H
+#define WEIR_PUSH_SHOW_H
+
+#include "common/loop.h"
+#include "pipes/progress.h"
+#include "pipes/push.h"
+#include "pipes/run.h"
+
+struct push_show {
+	struct progress progress;
+	struct loop *loop;
+	const struct push_conf *conf;
+	struct buf events;	/* of RUN/events, not yet a whole line */
+	struct buf bar;		/* as drawn */
+	struct buf errors;	/* of stages, not yet a whole line */
+	uint64_t offset;	/* bytes of RUN/events read */
+	int err[2];		/* pipe of the stages' stderr; -1: none */
+	bool bar_on, bar_drawn, planned;
+};
+
+int push_show_open(struct push_show *s, struct loop *l,
+		   const struct push_conf *conf);
+void push_show_close(struct push_show *s);
+/* The stderr for a stage: our pipe's end, or PROC_KEEP. */
+int push_show_stderr(const struct push_show *s);
+/* Reads what RUN/events has grown by, and shows it. */
+void push_show_update(struct push_show *s, struct run *r);
+
+#endif
