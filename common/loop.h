@@ -3,8 +3,9 @@
  *
  * Callbacks run on the loop's thread, one at a time.  A callback may add and
  * remove anything, its own source included.  A socket's callback must read
- * until sock_recv() returns 0.  Nothing here sleeps without a deadline: with
- * no timer armed the loop still wakes every LOOP_IDLE_MS.
+ * until sock_recv() returns 0 and sock_news() SOCK_QUIET.  What is ready is
+ * read before timers fire.  Nothing here sleeps without a deadline: with no
+ * timer armed the loop still wakes every LOOP_IDLE_MS.
  */
 #ifndef WEIR_LOOP_H
 #define WEIR_LOOP_H
@@ -28,7 +29,7 @@ void loop_free(struct loop *l);		/* NULL is fine */
 /* fn(arg) when fd is readable or hung up.  One callback per fd. */
 void loop_add_fd(struct loop *l, int fd, void (*fn)(void *), void *arg);
 void loop_want_out(struct loop *l, int fd, bool on, void (*fn)(void *));
-void loop_del_fd(struct loop *l, int fd);
+void loop_del_fd(struct loop *l, int fd);	/* before close; absent: fine */
 void loop_add_sock(struct loop *l, struct sock *s, void (*fn)(void *),
 		   void *arg);
 void loop_del_sock(struct loop *l, struct sock *s);
@@ -42,7 +43,8 @@ void loop_disarm(struct loop *l, struct loop_timer *t);
  * Blocks them in this thread: call before any other thread is made. */
 int loop_signals(struct loop *l, void (*fn)(int signo, void *), void *arg);
 
-/* Runs until loop_stop(); returns the rc given to it (first one wins). */
+/* Runs until loop_stop(), also one before it; returns the rc given to it
+ * (first one wins).  May be run again then. */
 int loop_run(struct loop *l);
 void loop_stop(struct loop *l, int rc);
 

@@ -7,9 +7,9 @@
  * ended by sock_end(); no socket may be used between fork and exec, and all
  * descriptors are close-on-exec.  EINTR is retried inside (ZQ-09).
  *
- * Endpoints: "ipc://PATH" (at most 107 bytes of path; the file is made with
- * mode 0600 of an 0700 directory) and "inproc://NAME".  tcp:// is refused
- * until it can be done with CURVE.
+ * Endpoints: "ipc://PATH" (at most SOCK_PATH_MAX bytes of path; the file is
+ * made with mode 0600 of an 0700 directory) and "inproc://NAME".  tcp:// is
+ * refused until it can be done with CURVE.
  */
 #ifndef WEIR_SOCK_H
 #define WEIR_SOCK_H
@@ -18,10 +18,18 @@
 
 #define SOCK_HWM		1024	/* messages, each direction */
 #define SOCK_ID_MAX		64	/* bytes of a routing id */
+#define SOCK_PATH_MAX		107	/* bytes, without the NUL */
 #define SOCK_HEARTBEAT_MS	2000
+/* A peer that was stopped (TM-02) must find its connections alive; a dead
+ * one is seen by the end of its socket at once. */
+#define SOCK_HEARTBEAT_TIMEOUT_MS 60000
 
+/* {0} is a closed one. */
 struct sock {
 	void *zmq, *monitor;
+	char *path;		/* of the socket file that we made, or NULL */
+	uint64_t dev, ino;	/* that file */
+	uint64_t dropped;	/* multipart messages */
 };
 
 /* A peer on a router, by its routing id. */
@@ -30,7 +38,14 @@ struct sock_peer {
 	unsigned char id[SOCK_ID_MAX];
 };
 
-/* Binds; frame_max bounds what a peer may send (larger: disconnected). */
+/* Raises the limit of descriptors to the hard one; -E_CONFIG, naming limit and
+ * need, if `need` more than are open now do not fit (ZQ-11: libzmq aborts
+ * when it runs out).  what: "64 receivers". */
+int sock_need_fds(size_t need, const char *what);
+
+/* Binds; frame_max bounds what a peer may send (larger: disconnected).  A
+ * dead process's socket file is replaced, a live one's never (-E_AGAIN); what
+ * is no socket is left alone (-E_CONFIG). */
 int sock_listen(struct sock *s, const char *endpoint, size_t frame_max);
 /* One connection to one peer, reconnecting for ever in the background. */
 int sock_dial(struct sock *s, const char *endpoint, size_t frame_max);
@@ -43,18 +58,23 @@ void sock_close(struct sock *s);
 void sock_end(void);
 
 /* 0; -E_AGAIN at the high-water mark; -E_UNAVAIL: no such peer.  Neither is
- * logged.  to is NULL on a dialled socket. */
+ * logged.  to is NULL on a dialled socket.  Frames for a peer that is not
+ * connected wait inside: send after SOCK_UP (ZQ-05). */
 int sock_send(struct sock *s, const struct sock_peer *to, struct slice frame);
-/* 1 and a frame in out (cleared first), 0 if none waits.  Multipart or
- * oversized messages are dropped and counted.  from may be NULL if dialled. */
+/* 1 and a frame in out (cleared first), 0 if none waits.  Multipart messages
+ * are dropped and counted.  from may be NULL if dialled. */
 int sock_recv(struct sock *s, struct sock_peer *from, struct buf *out);
 
-/* Disconnections seen: 1 and the endpoint dialled (a peer that had been
- * connected went away), 0 if none.  Only for sock_dial and sock_fan. */
-int sock_lost(struct sock *s, char *endpoint, size_t size);
+/* What happened to connections that we dialled, oldest first: the endpoint is
+ * there (handshake done), or it was lost (also after a failed handshake: be
+ * ready for SOCK_LOST without SOCK_UP).  Frames that came before a loss can
+ * be received when it is told: read them first.  Only for sock_dial and
+ * sock_fan; endpoint as it was given. */
+enum sock_news { SOCK_QUIET, SOCK_UP, SOCK_LOST };
+enum sock_news sock_news(struct sock *s, char *endpoint, size_t size);
 
 /* poll(2) over descriptors and sockets: exactly one of fd/s is set (fd < 0:
- * s).  ready is set for readable; for a sock also when sock_lost may say
+ * s).  ready is set for readable; for a sock also when sock_news may say
  * something.  out asks for writability of an fd as well. */
 struct sock_poll {
 	struct sock *s;

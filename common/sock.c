@@ -1,0 +1,615 @@
+#include "sock.h"
+#include "clock.h"
+#include "err.h"
+#include "log.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define IPC "ipc://"
+#define INPROC "inproc://"
+#define RECONNECT_MS 10
+#define RECONNECT_MAX_MS 500
+#define BACKLOG 1024	 /* connections waiting to be accepted */
+#define SOCKETS_MAX 4096 /* zmq sockets of this process */
+#define FDS_BASE 24	 /* context, its threads, and a few sockets */
+#define POLL_ON_STACK 64 /* items; more are allocated */
+#define MONITOR_NAME_MAX 32
+#define VERSION_SAFE 40302 /* older ones have known holes (ZQ-15) */
+
+static_assert(sizeof((struct sockaddr_un){ 0 }.sun_path) == SOCK_PATH_MAX + 1,
+	      "SOCK_PATH_MAX is the kernel's");
+
+static void *ctx;
+static unsigned open_sockets;
+
+int sock_version(void)
+{
+	int major, minor, patch;
+
+	zmq_version(&major, &minor, &patch);
+	return 10000 * major + 100 * minor + patch;
+}
+
+static size_t open_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	if (!d)
+		return 0;
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n < 3 ? 0 : n - 3; /* ".", ".." and d's own */
+}
+
+int sock_need_fds(size_t need, const char *what)
+{
+	size_t used = open_fds();
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return log_errno(E_CONFIG, "limit of descriptors");
+	if (lim.rlim_cur < lim.rlim_max) {
+		lim.rlim_cur = lim.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &lim) < 0)
+			getrlimit(RLIMIT_NOFILE, &lim);
+	}
+	if (used + need <= lim.rlim_cur)
+		return 0;
+	return log_error(E_CONFIG,
+			 "%s need %zu descriptors beside %zu in use, and the "
+			 "limit is %llu: raise it (ulimit -n)",
+			 what, need, used, (unsigned long long)lim.rlim_cur);
+}
+
+static int context(void)
+{
+	int rc;
+
+	if (ctx)
+		return 0;
+	if (sock_version() < VERSION_SAFE)
+		log_warn("libzmq %d is older than %d and has known holes",
+			 sock_version(), VERSION_SAFE);
+	rc = sock_need_fds(FDS_BASE, "links");
+	if (rc < 0)
+		return rc;
+	ctx = zmq_ctx_new();
+	if (!ctx)
+		return log_error(E_NOMEM, "zmq context: %s",
+				 zmq_strerror(errno));
+	zmq_ctx_set(ctx, ZMQ_MAX_SOCKETS, SOCKETS_MAX);
+	return 0;
+}
+
+void sock_end(void)
+{
+	BUG_ON(open_sockets != 0);
+	if (!ctx)
+		return;
+	while (zmq_ctx_term(ctx) < 0 && errno == EINTR)
+		;
+	ctx = NULL;
+}
+
+static void *new_socket(int type)
+{
+	void *z = zmq_socket(ctx, type);
+
+	if (z)
+		open_sockets++;
+	else
+		log_error(E_CONFIG, "zmq socket: %s", zmq_strerror(errno));
+	return z;
+}
+
+static void close_socket(void *z)
+{
+	if (!z)
+		return;
+	zmq_close(z);
+	open_sockets--;
+}
+
+static const struct {
+	int option, value;
+} common_options[] = {
+	{ ZMQ_LINGER, 0 },
+	{ ZMQ_SNDHWM, SOCK_HWM },
+	{ ZMQ_RCVHWM, SOCK_HWM },
+	{ ZMQ_HEARTBEAT_IVL, SOCK_HEARTBEAT_MS },
+	{ ZMQ_HEARTBEAT_TIMEOUT, SOCK_HEARTBEAT_TIMEOUT_MS },
+	{ ZMQ_RECONNECT_IVL, RECONNECT_MS },
+	{ ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS },
+};
+
+static int set_int(void *z, int option, int value)
+{
+	if (zmq_setsockopt(z, option, &value, sizeof value) == 0)
+		return 0;
+	return log_error(E_BUG, "zmq option %d = %d: %s", option, value,
+			 zmq_strerror(errno));
+}
+
+static int set_options(void *z, int type, size_t frame_max)
+{
+	int64_t max = (int64_t)frame_max;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < COUNT(common_options); i++)
+		rc = set_int(z, common_options[i].option,
+			     common_options[i].value);
+	if (rc == 0 && type == ZMQ_ROUTER)
+		rc = set_int(z, ZMQ_ROUTER_MANDATORY, 1);
+	if (rc == 0 && type == ZMQ_ROUTER)
+		rc = set_int(z, ZMQ_ROUTER_HANDOVER, 1);
+	if (rc == 0 && zmq_setsockopt(z, ZMQ_MAXMSGSIZE, &max, sizeof max) < 0)
+		rc = log_error(E_BUG, "zmq frame limit %zu: %s", frame_max,
+			       zmq_strerror(errno));
+	return rc;
+}
+
+/* News of connections; before the first connect, so that none is missed. */
+static int monitor(struct sock *s)
+{
+	static atomic_uint serial;
+	char name[MONITOR_NAME_MAX];
+	int rc;
+
+	snprintf(name, sizeof name, INPROC "monitor.%u",
+		 atomic_fetch_add(&serial, 1));
+	if (zmq_socket_monitor(s->zmq, name,
+			       ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+				       ZMQ_EVENT_DISCONNECTED) < 0)
+		return log_error(E_CONFIG, "zmq monitor: %s",
+				 zmq_strerror(errno));
+	s->monitor = new_socket(ZMQ_PAIR);
+	if (!s->monitor)
+		return -E_CONFIG;
+	/* No mark: at one, libzmq's I/O thread itself would block. */
+	rc = set_int(s->monitor, ZMQ_RCVHWM, 0);
+	if (rc == 0)
+		rc = set_int(s->monitor, ZMQ_LINGER, 0);
+	if (rc == 0 && zmq_connect(s->monitor, name) < 0)
+		rc = log_error(E_CONFIG, "zmq monitor: %s",
+			       zmq_strerror(errno));
+	return rc;
+}
+
+static int open_socket(struct sock *s, int type, size_t frame_max)
+{
+	int rc = context();
+
+	*s = (struct sock){ 0 };
+	if (rc < 0)
+		return rc;
+	s->zmq = new_socket(type);
+	if (!s->zmq)
+		return -E_CONFIG;
+	rc = set_options(s->zmq, type, frame_max);
+	if (rc < 0)
+		sock_close(s);
+	return rc;
+}
+
+static bool starts(const char *s, const char *with)
+{
+	return strncmp(s, with, strlen(with)) == 0;
+}
+
+static int check_endpoint(const char *endpoint)
+{
+	size_t n;
+
+	if (starts(endpoint, INPROC) && endpoint[strlen(INPROC)])
+		return 0;
+	if (!starts(endpoint, IPC))
+		return log_error(E_CONFIG, "endpoint %s: only ipc://PATH",
+				 endpoint);
+	n = strlen(endpoint) - strlen(IPC);
+	if (n > SOCK_PATH_MAX)
+		return log_error(E_CONFIG,
+				 "endpoint %s: a path of %zu bytes, at most "
+				 "%d are possible",
+				 endpoint, n, SOCK_PATH_MAX);
+	/* "*" would be a name of libzmq's choice, "@" one without a mode. */
+	if (endpoint[strlen(IPC)] != '/')
+		return log_error(E_CONFIG, "endpoint %s: no absolute path",
+				 endpoint);
+	return 0;
+}
+
+static int unix_socket(const char *path, struct sockaddr_un *sa)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return log_errno(E_IO, "socket");
+	*sa = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	memcpy(sa->sun_path, path, strlen(path) + 1);
+	return fd;
+}
+
+/* Removes a dead process's socket file.  A live one accepts, or its backlog
+ * is full (EAGAIN). */
+static int clear_path(const char *path)
+{
+	struct sockaddr_un sa;
+	struct stat st;
+	int fd, rc;
+
+	if (lstat(path, &st) < 0)
+		return errno == ENOENT ? 0 : log_errno(E_IO, "stat %s", path);
+	if (!S_ISSOCK(st.st_mode))
+		return log_error(E_CONFIG, "%s is there and is no socket",
+				 path);
+	fd = unix_socket(path, &sa);
+	if (fd < 0)
+		return fd;
+	do
+		rc = connect(fd, (struct sockaddr *)&sa, sizeof sa);
+	while (rc < 0 && errno == EINTR);
+	if (rc == 0 || errno != ECONNREFUSED)
+		rc = log_error(E_AGAIN, "%s is in use by a running process",
+			       path);
+	else if (unlink(path) < 0 && errno != ENOENT)
+		rc = log_errno(E_IO, "remove %s", path);
+	else
+		rc = 0;
+	close(fd);
+	return rc;
+}
+
+/* We make the file ourselves: libzmq would remove a live listener's, and
+ * would remove at its end what another process has put there since. */
+static int bind_path(struct sock *s, const char *path)
+{
+	struct sockaddr_un sa;
+	struct stat st;
+	int fd, rc = clear_path(path);
+
+	if (rc < 0)
+		return rc;
+	fd = unix_socket(path, &sa);
+	if (fd < 0)
+		return fd;
+	/* The mode of the file to be: without a race, whatever the umask. */
+	fchmod(fd, 0600);
+	if (bind(fd, (struct sockaddr *)&sa, sizeof sa) < 0)
+		rc = log_errno(E_IO, "bind %s", path);
+	else if (lstat(path, &st) < 0 || listen(fd, BACKLOG) < 0)
+		rc = log_errno(E_IO, "listen at %s", path);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	s->path = xstrdup(path);
+	s->dev = st.st_dev;
+	s->ino = st.st_ino;
+	return fd;
+}
+
+static int listen_ipc(struct sock *s, const char *endpoint)
+{
+	int fd = bind_path(s, endpoint + strlen(IPC));
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	rc = set_int(s->zmq, ZMQ_USE_FD, fd);
+	if (rc == 0 && zmq_bind(s->zmq, endpoint) == 0)
+		return 0;
+	if (rc == 0)
+		rc = log_error(E_IO, "listen at %s: %s", endpoint,
+			       zmq_strerror(errno));
+	close(fd);
+	return rc;
+}
+
+int sock_listen(struct sock *s, const char *endpoint, size_t frame_max)
+{
+	int rc = check_endpoint(endpoint);
+
+	*s = (struct sock){ 0 };
+	if (rc < 0)
+		return rc;
+	rc = open_socket(s, ZMQ_ROUTER, frame_max);
+	if (rc < 0)
+		return rc;
+	if (starts(endpoint, IPC))
+		rc = listen_ipc(s, endpoint);
+	else if (zmq_bind(s->zmq, endpoint) < 0)
+		rc = log_error(E_AGAIN, "listen at %s: %s", endpoint,
+			       zmq_strerror(errno));
+	if (rc < 0)
+		sock_close(s);
+	return rc;
+}
+
+static int connect_to(struct sock *s, const char *endpoint)
+{
+	int rc = check_endpoint(endpoint);
+
+	if (rc < 0)
+		return rc;
+	if (zmq_connect(s->zmq, endpoint) == 0)
+		return 0;
+	return log_error(E_CONFIG, "connect to %s: %s", endpoint,
+			 zmq_strerror(errno));
+}
+
+int sock_dial(struct sock *s, const char *endpoint, size_t frame_max)
+{
+	int rc = open_socket(s, ZMQ_DEALER, frame_max);
+
+	if (rc < 0)
+		return rc;
+	rc = monitor(s);
+	if (rc == 0)
+		rc = connect_to(s, endpoint);
+	if (rc < 0)
+		sock_close(s);
+	return rc;
+}
+
+int sock_fan(struct sock *s, size_t frame_max)
+{
+	int rc = open_socket(s, ZMQ_ROUTER, frame_max);
+
+	if (rc < 0)
+		return rc;
+	rc = monitor(s);
+	if (rc < 0)
+		sock_close(s);
+	return rc;
+}
+
+int sock_fan_add(struct sock *s, const char *endpoint,
+		 const struct sock_peer *name)
+{
+	if (zmq_setsockopt(s->zmq, ZMQ_CONNECT_ROUTING_ID, name->id, name->n) <
+	    0)
+		return log_error(E_BUG, "name of %s: %s", endpoint,
+				 zmq_strerror(errno));
+	return connect_to(s, endpoint);
+}
+
+/* Another process may have taken a dead-looking path over: not its file. */
+static void remove_path(struct sock *s)
+{
+	struct stat st;
+
+	if (!s->path)
+		return;
+	if (lstat(s->path, &st) == 0 && st.st_dev == s->dev &&
+	    st.st_ino == s->ino)
+		unlink(s->path);
+	free(s->path);
+}
+
+void sock_close(struct sock *s)
+{
+	if (s->monitor)
+		zmq_socket_monitor(s->zmq, NULL, 0);
+	close_socket(s->monitor);
+	remove_path(s);
+	close_socket(s->zmq);
+	*s = (struct sock){ 0 };
+}
+
+static int send_part(void *z, const void *p, size_t n, int flags)
+{
+	int rc;
+
+	do
+		rc = zmq_send(z, p, n, ZMQ_DONTWAIT | flags);
+	while (rc < 0 && errno == EINTR);
+	if (rc >= 0)
+		return 0;
+	if (errno == EAGAIN)
+		return -E_AGAIN;
+	if (errno == EHOSTUNREACH)
+		return -E_UNAVAIL;
+	return log_error(E_IO, "zmq send: %s", zmq_strerror(errno));
+}
+
+int sock_send(struct sock *s, const struct sock_peer *to, struct slice frame)
+{
+	int rc = 0;
+
+	if (to)
+		rc = send_part(s->zmq, to->id, to->n, ZMQ_SNDMORE);
+	return rc < 0 ? rc : send_part(s->zmq, frame.p, frame.n, 0);
+}
+
+/* 1 and *more, or 0: nothing there. */
+static int recv_part(void *z, zmq_msg_t *m, bool *more)
+{
+	int rc;
+
+	do
+		rc = zmq_msg_recv(m, z, ZMQ_DONTWAIT);
+	while (rc < 0 && errno == EINTR);
+	if (rc < 0 && errno == EAGAIN)
+		return 0;
+	if (rc < 0)
+		return log_error(E_IO, "zmq receive: %s", zmq_strerror(errno));
+	*more = zmq_msg_more(m) != 0;
+	return 1;
+}
+
+/* The parts of a message arrive together: reads what is left of this one. */
+static int skip_parts(struct sock *s, zmq_msg_t *m)
+{
+	bool more = true;
+	int rc = 1;
+
+	while (rc > 0 && more)
+		rc = recv_part(s->zmq, m, &more);
+	s->dropped++;
+	return rc;
+}
+
+/* A router's messages start with who sent them. */
+static int recv_from(struct sock *s, struct sock_peer *from, zmq_msg_t *m)
+{
+	bool more = false;
+	int rc = recv_part(s->zmq, m, &more);
+
+	if (rc <= 0)
+		return rc;
+	if (!more || zmq_msg_size(m) > SOCK_ID_MAX)
+		BUG("a router's message without a peer");
+	from->n = (uint8_t)zmq_msg_size(m);
+	memcpy(from->id, zmq_msg_data(m), from->n);
+	return 1;
+}
+
+static int recv_message(struct sock *s, struct sock_peer *from, zmq_msg_t *m,
+			struct buf *out)
+{
+	bool more = false;
+	int rc;
+
+	for (;;) {
+		rc = from ? recv_from(s, from, m) : 1;
+		if (rc > 0)
+			rc = recv_part(s->zmq, m, &more);
+		if (rc <= 0)
+			return rc;
+		if (!more)
+			break;
+		rc = skip_parts(s, m);
+		if (rc <= 0)
+			return rc;
+	}
+	buf_add(out, zmq_msg_data(m), zmq_msg_size(m));
+	return 1;
+}
+
+int sock_recv(struct sock *s, struct sock_peer *from, struct buf *out)
+{
+	zmq_msg_t m;
+	int rc;
+
+	buf_clear(out);
+	zmq_msg_init(&m);
+	rc = recv_message(s, from, &m, out);
+	zmq_msg_close(&m);
+	return rc;
+}
+
+/* A monitor tells (16 bits event, 32 bits value), then the endpoint. */
+enum sock_news sock_news(struct sock *s, char *endpoint, size_t size)
+{
+	enum sock_news news = SOCK_QUIET;
+	uint16_t event = 0;
+	bool more = false;
+	zmq_msg_t m;
+	size_t n;
+
+	zmq_msg_init(&m);
+	if (recv_part(s->monitor, &m, &more) <= 0)
+		goto out;
+	if (zmq_msg_size(&m) >= sizeof event)
+		memcpy(&event, zmq_msg_data(&m), sizeof event);
+	if (!more || recv_part(s->monitor, &m, &more) <= 0)
+		goto out;
+	n = zmq_msg_size(&m);
+	if (n >= size)
+		BUG("endpoint of %zu bytes in %zu", n, size);
+	memcpy(endpoint, zmq_msg_data(&m), n);
+	endpoint[n] = '\0';
+	news = event == ZMQ_EVENT_DISCONNECTED ? SOCK_LOST : SOCK_UP;
+out:
+	zmq_msg_close(&m);
+	return news;
+}
+
+/* Items first for each entry, then for each monitor. */
+static size_t fill_items(zmq_pollitem_t *item, struct sock_poll *v, size_t n)
+{
+	size_t k = n;
+
+	for (size_t i = 0; i < n; i++) {
+		short out = v[i].want_out ? ZMQ_POLLOUT : 0;
+
+		if (v[i].fd >= 0) {
+			item[i] = (zmq_pollitem_t){ NULL, v[i].fd,
+						    ZMQ_POLLIN | out, 0 };
+			continue;
+		}
+		item[i] = (zmq_pollitem_t){ v[i].s->zmq, 0, ZMQ_POLLIN, 0 };
+		if (v[i].s->monitor)
+			item[k++] = (zmq_pollitem_t){ v[i].s->monitor, 0,
+						      ZMQ_POLLIN, 0 };
+	}
+	return k;
+}
+
+static int take_items(const zmq_pollitem_t *item, struct sock_poll *v, size_t n)
+{
+	size_t k = n;
+	int ready = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		short got = item[i].revents;
+
+		v[i].ready_out = v[i].want_out && (got & ZMQ_POLLOUT);
+		/* An error is for who reads. */
+		v[i].ready = (got & ~ZMQ_POLLOUT) != 0;
+		if (v[i].fd < 0 && v[i].s->monitor)
+			v[i].ready |= item[k++].revents != 0;
+		ready += v[i].ready || v[i].ready_out;
+	}
+	return ready;
+}
+
+/* Signals do not make it longer: the deadline is fixed before. */
+static int poll_items(zmq_pollitem_t *item, size_t n, int64_t timeout_ms)
+{
+	int64_t end = clock_mono_ms() + timeout_ms, left = timeout_ms;
+	int rc;
+
+	for (;;) {
+		rc = zmq_poll(item, (int)n, (long)left);
+		if (rc >= 0 || errno != EINTR)
+			break;
+		if (timeout_ms < 0)
+			continue;
+		left = end - clock_mono_ms();
+		if (left < 0)
+			left = 0;
+	}
+	if (rc < 0)
+		return log_error(E_IO, "poll: %s", zmq_strerror(errno));
+	return rc;
+}
+
+int sock_poll(struct sock_poll *v, size_t n, int64_t timeout_ms)
+{
+	zmq_pollitem_t few[2 * POLL_ON_STACK], *item = few;
+	int rc;
+
+	if (n > POLL_ON_STACK)
+		item = xreallocarray(NULL, 2 * n, sizeof *item);
+	rc = poll_items(item, fill_items(item, v, n), timeout_ms);
+	if (rc >= 0)
+		rc = take_items(item, v, n);
+	if (item != few)
+		free(item);
+	return rc;
+}
