@@ -48,12 +48,27 @@ static size_t char_len(const unsigned char *p, size_t n)
 	return len;
 }
 
+/* Eight bytes at once, if each is printable ASCII: nearly all text is. */
+static bool is_plain(const unsigned char *p)
+{
+	const uint64_t ones = 0x0101010101010101;
+	uint64_t v, below, del;
+
+	memcpy(&v, p, sizeof v);
+	below = v - 0x20 * ones;	/* borrows below ' ' */
+	del = (v ^ 0x7f * ones) - ones; /* borrows at DEL */
+	return ((v | below | del) & 0x80 * ones) == 0;
+}
+
 static bool is_text(struct slice s)
 {
 	const unsigned char *p = (const void *)s.p;
 
 	for (size_t i = 0, len; i < s.n; i += len) {
-		len = char_len(p + i, s.n - i);
+		if (s.n - i >= 8 && is_plain(p + i))
+			len = 8;
+		else
+			len = char_len(p + i, s.n - i);
 		if (len == 0)
 			return false;
 	}
