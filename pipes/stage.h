@@ -7,9 +7,10 @@
  * the verdict.  A stage adds its own sockets and timers to s->loop.
  *
  * Life of a stage: options -> [stdin: hand-off line | --run] -> run_enter
- * -> verdict there already? exit with it -> link up (dial upstream), link
- * down (listen), hand-off line out -> ops->start -> messages, until the
- * verdict: forwarded upstream, acknowledged with bye, exit code from it.
+ * -> verdict there already? exit with it -> ops->prepare -> link up (dial
+ * upstream), link down (listen), hand-off line out -> ops->start -> messages,
+ * until the verdict: forwarded upstream, acknowledged with bye, exit code
+ * from it.
  *
  * Hand-off (a Unix pipe, one line):
  *	weir-link 1 RUNDIR ENDPOINT\n		then open as a sign of life
@@ -43,6 +44,11 @@ struct stage;
 
 struct stage_ops {
 	enum stage_id id;
+	/* Before the links and the hand-off line, while no neighbour waits
+	 * for an answer; may be NULL.  A failure (already logged) becomes
+	 * RUN/verdict with its exit code, and the hand-off line still goes
+	 * out, so that all stages exit alike. */
+	int (*prepare)(struct stage *s);
 	/* Links are there (not yet up).  Make sockets, timers, state. */
 	int (*start)(struct stage *s);
 	/* A neighbour said hello (again): tell it what you know; messages to
