@@ -112,3 +112,42 @@ code() {
 	run cat "$T/long"
 	assert_output ""
 }
+
+@test "every source file is built, once" {
+	(cd "$SRC" && find bin common pipes -name '*.c' |
+		sort) >"$T/files"
+	sed -n 's/^[a-z_]*_SOURCES += *//p; s/^weir[a-z_]*_SOURCES = *//p' \
+		"$SRC/Makefile.am" | tr ' ' '\n' | sort >"$T/built"
+	run diff "$T/files" "$T/built"
+	assert_output ""
+}
+
+@test "every unit program is built, once" {
+	(cd "$SRC" && find tests -name 'unit_*.c' | sed 's/\.c$//' |
+		sort) >"$T/files"
+	sed -n 's/^check_PROGRAMS += *\(tests\/unit_\)/\1/p' \
+		"$SRC/Makefile.am" | sort >"$T/built"
+	run diff "$T/files" "$T/built"
+	assert_output ""
+}
+
+@test "every program has a page, with an EXIT STATUS section" {
+	sed -n 's/^bin_PROGRAMS += *//p' "$SRC/Makefile.am" |
+		while read -r name; do
+			page=$SRC/share/man/$name.1.in
+			grep -qx '@EXIT_STATUS@' "$page" ||
+				echo "$name has no page, or no EXIT STATUS"
+		done >"$T/missing"
+	run cat "$T/missing"
+	assert_output ""
+}
+
+@test "the manual's exit codes are those of err.h" {
+	sed -n 's/^\tX(E_[A-Z]*,[[:space:]]*\([0-9]*\),.*/\1/p' \
+		"$SRC/common/err.h" | sort -u >"$T/codes"
+	[ "$(wc -l <"$T/codes")" -gt 5 ]
+	sed -n 's/^\.It \([6-7][0-9]\)$/\1/p' \
+		"$SRC/share/man/exit-status.inc" | sort -u >"$T/manual"
+	run diff "$T/codes" "$T/manual"
+	assert_output ""
+}
