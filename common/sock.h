@@ -17,7 +17,7 @@
 #include "buf.h"
 
 #define SOCK_HWM		1024	/* messages, each direction */
-#define SOCK_ID_MAX		64	/* bytes of a routing id */
+#define SOCK_ID_MAX		255	/* bytes of a routing id; ZMTP's limit */
 #define SOCK_PATH_MAX		107	/* bytes, without the NUL */
 #define SOCK_HEARTBEAT_MS	2000
 /* A peer that was stopped (TM-02) must find its connections alive; a dead
