@@ -74,7 +74,7 @@ bool credit_is_oversize(const struct credit *c, uint64_t bytes)
 	return c->bytes.limit && bytes > c->bytes.limit;
 }
 
-static bool has_room(const struct credit *c, uint64_t bytes, bool exclusive)
+bool credit_has_room(const struct credit *c, uint64_t bytes, bool exclusive)
 {
 	if (c->used == c->nslots)
 		return false;
@@ -90,7 +90,7 @@ int credit_take(struct credit *c, struct credit_key k, uint64_t bytes,
 		return -E_PROTO;
 	if (credit_is_oversize(c, bytes))
 		return -E_DATA;
-	if (!has_room(c, bytes, exclusive))
+	if (!credit_has_room(c, bytes, exclusive))
 		return -E_AGAIN;
 	*nth(c, c->used++) = (struct credit_slot){ .key = k,
 						   .bytes = bytes,

@@ -46,6 +46,8 @@ void credit_init(struct credit *c, uint64_t max_buckets, uint64_t max_bytes,
 		 struct credit_slot *slot, uint32_t nslots);
 /* The byte limit is below this bucket: it could never be taken (I8). */
 bool credit_is_oversize(const struct credit *c, uint64_t bytes);
+/* Would credit_take() find room for it now? */
+bool credit_has_room(const struct credit *c, uint64_t bytes, bool exclusive);
 /* 0; -E_AGAIN: no room now; -E_DATA: oversize; -E_PROTO: key not above all
  * those taken before.  Changes nothing unless 0. */
 int credit_take(struct credit *c, struct credit_key k, uint64_t bytes,
