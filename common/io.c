@@ -19,25 +19,55 @@
 #define TMP_TRIES 1000	  /* names of a dead process with our pid */
 #define TMP_PREFIX ".tmp."
 
-/* The calls below move n bytes or fail; 0 bytes moved is the end. */
-
-int io_read_full(int fd, void *p, size_t n)
+/* Until n bytes or the end: count, or -1 with errno. */
+static ssize_t read_all(int fd, void *p, size_t n)
 {
 	size_t done = 0;
 
-	BUG_ON(n > INT_MAX);
 	while (done < n) {
 		ssize_t r = read(fd, (char *)p + done, n - done);
 
 		if (r < 0 && errno == EINTR)
 			continue;
 		if (r < 0)
-			return log_errno(E_IO, "read");
+			return -1;
 		if (r == 0)
 			break;
 		done += (size_t)r;
 	}
-	return (int)done;
+	return (ssize_t)done;
+}
+
+/* All n bytes: 0, or -1 with errno. */
+static int write_all(int fd, const void *p, size_t n)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t w = write(fd, (const char *)p + done, n - done);
+
+		if (w < 0 && errno == EINTR)
+			continue;
+		if (w < 0)
+			return -1;
+		done += (size_t)w;
+	}
+	return 0;
+}
+
+int io_read_full(int fd, void *p, size_t n)
+{
+	ssize_t r;
+
+	BUG_ON(n > INT_MAX);
+	r = read_all(fd, p, n);
+	return r < 0 ? log_errno(E_IO, "read") : (int)r;
+}
+
+int io_write_full(int fd, const void *p, size_t n)
+{
+	BUG_ON(n > INT_MAX);
+	return write_all(fd, p, n) < 0 ? log_errno(E_IO, "write") : (int)n;
 }
 
 int io_pread_full(int fd, void *p, size_t n, off_t off)
@@ -56,23 +86,6 @@ int io_pread_full(int fd, void *p, size_t n, off_t off)
 		if (r == 0)
 			break;
 		done += (size_t)r;
-	}
-	return (int)done;
-}
-
-int io_write_full(int fd, const void *p, size_t n)
-{
-	size_t done = 0;
-
-	BUG_ON(n > INT_MAX);
-	while (done < n) {
-		ssize_t w = write(fd, (const char *)p + done, n - done);
-
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w < 0)
-			return log_errno(E_IO, "write");
-		done += (size_t)w;
 	}
 	return (int)done;
 }
@@ -115,23 +128,23 @@ static int fsync_fd(int fd)
 	return rc;
 }
 
-/* Reads to the end of fd, or to max + 1 bytes: one too many tells. */
-static int read_to_end(int fd, size_t max, struct buf *out)
+/* To the end of fd, or to max + 1 bytes: one too many tells. */
+static int read_to_end(int fd, const char *name, size_t max, struct buf *out)
 {
 	size_t got = 0;
 
 	while (got <= max) {
 		size_t want = max - got < READ_STEP ? max - got + 1 : READ_STEP;
-		int n = io_read_full(fd, buf_reserve(out, want), want);
+		ssize_t n = read_all(fd, buf_reserve(out, want), want);
 
 		if (n < 0)
-			return n;
+			return log_errno(E_IO, "read %s", name);
 		out->n += (size_t)n;
 		got += (size_t)n;
 		if ((size_t)n < want)
 			return 0;
 	}
-	return -E_DATA;
+	return log_error(E_DATA, "%s is larger than %zu bytes", name, max);
 }
 
 int io_read_file(int dirfd, const char *name, size_t max, struct buf *out)
@@ -144,14 +157,10 @@ int io_read_file(int dirfd, const char *name, size_t max, struct buf *out)
 		return -E_NOINPUT;
 	if (fd < 0)
 		return log_errno(E_IO, "open %s", name);
-	rc = read_to_end(fd, max, out);
+	rc = read_to_end(fd, name, max, out);
 	close(fd);
-	if (rc == 0)
-		return 0;
-	out->n = before;
-	if (rc == -E_DATA)
-		return log_error(E_DATA, "%s is larger than %zu bytes", name,
-				 max);
+	if (rc < 0)
+		out->n = before;
 	return rc;
 }
 
@@ -159,7 +168,7 @@ int io_read_file(int dirfd, const char *name, size_t max, struct buf *out)
  * The directory is a descriptor of its own, so that AT_FDCWD works too. */
 struct place {
 	int dirfd;
-	const char *base;
+	const char *name, *base; /* as given; its last part */
 	char tmp[NAME_MAX + 1];
 };
 
@@ -168,6 +177,7 @@ static int place_open(struct place *pl, int dirfd, const char *name)
 	const char *slash = strrchr(name, '/');
 	char *dir;
 
+	pl->name = name;
 	pl->base = slash ? slash + 1 : name;
 	dir = slash ? xstrndup(name, (size_t)(slash - name) + 1) : xstrdup(".");
 	pl->dirfd = open_at(dirfd, dir, O_RDONLY | O_DIRECTORY, 0);
@@ -189,7 +199,7 @@ static int tmp_create(struct place *pl)
 		len = snprintf(pl->tmp, sizeof pl->tmp, TMP_PREFIX "%s.%ld.%u",
 			       pl->base, (long)getpid(), n);
 		if (len >= (int)sizeof pl->tmp)
-			return log_error(E_IO, "name too long: %s", pl->base);
+			return log_error(E_IO, "name too long: %s", pl->name);
 		fd = open_at(pl->dirfd, pl->tmp, O_WRONLY | O_CREAT | O_EXCL,
 			     0644);
 		if (fd >= 0)
@@ -197,7 +207,7 @@ static int tmp_create(struct place *pl)
 		if (errno != EEXIST)
 			break;
 	}
-	return log_errno(E_IO, "create %s", pl->tmp);
+	return log_errno(E_IO, "create %s", pl->name);
 }
 
 /* The whole content under the temporary name, durable. */
@@ -208,14 +218,15 @@ static int tmp_fill(struct place *pl, const void *p, size_t n)
 
 	if (fd < 0)
 		return fd;
-	rc = io_write_full(fd, p, n);
-	if (rc >= 0 && fsync_fd(fd) < 0)
-		rc = log_errno(E_IO, "fsync %s", pl->tmp);
-	if (close(fd) < 0 && rc >= 0)
-		rc = log_errno(E_IO, "close %s", pl->tmp);
+	rc = write_all(fd, p, n) < 0 ? log_errno(E_IO, "write %s", pl->name)
+				     : 0;
+	if (rc == 0 && fsync_fd(fd) < 0)
+		rc = log_errno(E_IO, "fsync %s", pl->name);
+	if (close(fd) < 0 && rc == 0)
+		rc = log_errno(E_IO, "close %s", pl->name);
 	if (rc < 0)
 		unlinkat(pl->dirfd, pl->tmp, 0);
-	return rc < 0 ? rc : 0;
+	return rc;
 }
 
 int io_replace(int dirfd, const char *name, const void *p, size_t n)
