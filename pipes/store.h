@@ -1,0 +1,110 @@
+/*
+ * store.h - an engine's durable state, and all that touches it.
+ *
+ *	STORE/lock		held while an engine lives; its pid
+ *	STORE/fence		record fence_file: whose word counts
+ *	STORE/versions/000042/	sealed, byte-identical checkpoint (or what
+ *				post-load made of it)
+ *	STORE/staging/000043/	being filled, or sealed and not yet served
+ *	STORE/slots/000042	record slot: that version is sealed
+ *	STORE/current		-> versions/000042, switched by rename
+ *
+ * A version is sealed if and only if its slot record is there; `current`
+ * alone says what is served.  share/doc/internals.md ("Store") lists what is
+ * true after a crash at each step; store_open() puts it right.
+ *
+ * Nobody else writes here, and a file that anybody has open or mapped is
+ * never written: it is unlinked and made anew.  Not for threads, except the
+ * functions that say so.
+ */
+#ifndef WEIR_STORE_H
+#define WEIR_STORE_H
+
+#include "common/fence.h"
+#include "pipes/msg.h"
+
+#define STORE_PATH_MAX	255	/* bytes of a file's path in a version */
+#define STORE_DEPTH_MAX 16	/* components of it */
+#define STORE_FILES_MAX 8192	/* of a version, as in msg.def */
+#define STORE_BOOT_LEN	32	/* characters of an engine's boot id */
+
+struct store_file {
+	char *path;
+	uint64_t bytes, header;
+	struct digest digest;		/* of the header */
+	enum file_kind kind;
+};
+
+/* What is known of a version: the slot record, owned.  {0} is an empty one. */
+struct store_slot {
+	char *registry, *run, *post_load;
+	uint64_t epoch, version, bytes;
+	struct digest structure, received, installed;
+	enum proof_level proof;
+	bool varies;
+	struct store_file *file;	/* in path order */
+	uint32_t nfiles;
+};
+
+struct store {
+	char *path;
+	int dirfd, lock_fd;
+	unsigned keep;			/* versions; at least 1 */
+	char boot[STORE_BOOT_LEN + 1];	/* random, new at each open */
+	struct fence fence;
+	uint64_t highest;		/* number ever held */
+	uint64_t serving;		/* 0: nothing */
+	uint64_t staged;		/* sealed in staging/; 0: none */
+	uint64_t *version;		/* in versions/, ascending */
+	uint32_t nversions;
+};
+
+/* Makes what is missing, locks, recovers.  -E_AGAIN naming the pid if
+ * another engine holds it. */
+int store_open(struct store *s, const char *dir, unsigned keep);
+void store_close(struct store *s);
+
+/* Durable when it returns; s->fence and s->highest follow only then. */
+int store_set_fence(struct store *s, const struct fence *f, uint64_t highest);
+
+/* Bytes that a new version may take: free ones, and those that reuse and the
+ * removal of retired versions and of staging give back.  0 on failure. */
+uint64_t store_room(const struct store *s);
+
+/*
+ * Makes staging/N with all files of slot at their sizes, space reserved,
+ * contents undefined.  Whatever was in staging is dropped; the oldest version
+ * beyond keep gives its files, others beyond keep are removed.  -E_IO naming
+ * need and have if space lacks (then staging/N is gone again).
+ */
+int store_make(struct store *s, const struct store_slot *slot);
+/* A file of staging/N for reading and writing; descriptor or -E_*.
+ * Thread-safe, as are the next three. */
+int store_open_file(const struct store *s, uint64_t version, const char *path);
+/* The directory of a version, wherever it is; descriptor or -E_*. */
+int store_open_dir(const struct store *s, uint64_t version);
+/* Its absolute path.  Owned string. */
+char *store_slot_path(const struct store *s, uint64_t version);
+/* fsync of everything below staging/N. */
+int store_sync(const struct store *s, uint64_t version);
+
+/* Seals: the record, durable.  The content must have been synced. */
+int store_seal(struct store *s, const struct store_slot *slot);
+/* The record of a sealed version.  -E_NOINPUT, unlogged, if there is none. */
+int store_slot_load(const struct store *s, uint64_t version,
+		    struct store_slot *out);
+void store_slot_release(struct store_slot *slot);
+/* Copies what begin says of a version.  -E_DATA: a path that is absolute,
+ * escapes or is out of order, a sum that is wrong; -E_FENCED never. */
+int store_slot_init(struct store_slot *slot, const struct m_begin *b);
+
+/* Drops whatever staging holds, sealed or not. */
+int store_drop_staging(struct store *s);
+
+/* Serves the sealed version of staging/: rename, then `current`.  On failure
+ * the old version is served still, or -E_BUG if even that is unknown. */
+int store_publish(struct store *s);
+/* Back again: `old` (0: nothing) is served, the version is staged. */
+int store_unpublish(struct store *s, uint64_t old);
+
+#endif

@@ -1,0 +1,394 @@
+#include "pipes/store_dir.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define BLOCK 512u /* bytes that st_blocks counts in */
+#define TREE_MAX (STORE_DEPTH_MAX + 2)
+
+typedef int file_fn(void *arg, int dirfd, const char *name,
+		    const struct stat *st);
+
+static int walk_take(int fd, int depth, file_fn *fn, void *arg);
+
+static int walk_entry(int dirfd, const char *name, int depth, file_fn *fn,
+		      void *arg)
+{
+	struct stat st;
+	int fd;
+
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : log_errno(E_IO, "stat %s", name);
+	if (!S_ISDIR(st.st_mode))
+		return fn(arg, dirfd, name, &st);
+	if (depth == 0)
+		return log_error(E_IO, "%s: too deep", name);
+	fd = openat(dirfd, name,
+		    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? log_errno(E_IO, "open %s", name)
+		      : walk_take(fd, depth - 1, fn, arg);
+}
+
+/* fn for each file below the directory fd; then for the directory itself,
+ * with name NULL.  Closes fd. */
+static int walk_take(int fd, int depth, file_fn *fn, void *arg)
+{
+	DIR *d = fdopendir(fd);
+	struct dirent *e;
+	int rc = 0;
+
+	if (!d) {
+		rc = log_errno(E_IO, "read a directory");
+		close(fd);
+		return rc;
+	}
+	while (rc >= 0 && (e = readdir(d)))
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			rc = walk_entry(fd, e->d_name, depth, fn, arg);
+	if (rc >= 0)
+		rc = fn(arg, fd, NULL, NULL);
+	closedir(d);
+	return rc;
+}
+
+static int walk(const struct store *s, const char *dir, file_fn *fn, void *arg)
+{
+	int fd = openat(s->dirfd, dir,
+			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return errno == ENOENT
+			       ? 0
+			       : log_errno(E_IO, "open %s/%s", s->path, dir);
+	return walk_take(fd, TREE_MAX, fn, arg);
+}
+
+static int add_blocks(void *arg, int dirfd, const char *name,
+		      const struct stat *st)
+{
+	(void)dirfd;
+	/* Of a file with several links nothing would come back. */
+	if (name && S_ISREG(st->st_mode) && st->st_nlink == 1)
+		*(uint64_t *)arg += (uint64_t)st->st_blocks * BLOCK;
+	return 0;
+}
+
+static int sync_file(void *arg, int dirfd, const char *name,
+		     const struct stat *st)
+{
+	int fd, rc;
+
+	(void)arg;
+	(void)st;
+	if (!name)
+		return io_fsync_dir(dirfd);
+	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) /* a link that post-load made has nothing to sync */
+		return errno == ELOOP ? 0 : log_errno(E_IO, "open %s", name);
+	do
+		rc = fsync(fd);
+	while (rc < 0 && errno == EINTR);
+	if (rc < 0)
+		rc = log_errno(E_IO, "fsync %s", name);
+	close(fd);
+	return rc;
+}
+
+int store_sync(const struct store *s, uint64_t version)
+{
+	char name[STORE_NAME_SIZE];
+	int rc = walk(s, store_name(name, "staging", version), sync_file, NULL);
+
+	return rc < 0 ? rc : store_sync_dir(s, "staging");
+}
+
+/* The oldest version that need not be kept: never the one that is served. */
+static uint64_t oldest_retired(const struct store *s)
+{
+	if (s->nversions <= s->keep || s->version[0] == s->serving)
+		return 0;
+	return s->version[0];
+}
+
+uint64_t store_room(const struct store *s)
+{
+	char name[STORE_NAME_SIZE];
+	struct statvfs v;
+	uint64_t room = 0;
+
+	if (fstatvfs(s->dirfd, &v) < 0) {
+		log_errno(E_IO, "free space of %s", s->path);
+		return 0;
+	}
+	for (uint32_t i = 0; i + s->keep < s->nversions; i++)
+		if (s->version[i] != s->serving)
+			walk(s, store_name(name, "versions", s->version[i]),
+			     add_blocks, &room);
+	walk(s, "staging", add_blocks, &room);
+	return room + (uint64_t)v.f_bavail * v.f_frsize;
+}
+
+int store_unseal(const struct store *s, uint64_t version)
+{
+	char name[STORE_NAME_SIZE];
+
+	store_name(name, "slots", version);
+	if (unlinkat(s->dirfd, name, 0) < 0)
+		return errno == ENOENT
+			       ? 0
+			       : log_errno(E_IO, "remove %s/%s", s->path, name);
+	return store_sync_dir(s, "slots");
+}
+
+int store_retire(struct store *s, uint64_t version)
+{
+	char name[STORE_NAME_SIZE];
+	int rc = store_unseal(s, version);
+
+	if (rc < 0)
+		return rc;
+	store_forget_version(s, version);
+	return io_remove_tree(s->dirfd, store_name(name, "versions", version));
+}
+
+static int drop_entry(const struct store *s, const char *name)
+{
+	char *path = xasprintf("staging/%s", name);
+	int rc = io_remove_tree(s->dirfd, path);
+
+	free(path);
+	return rc;
+}
+
+int store_drop_staging(struct store *s)
+{
+	int fd = io_open_dir(s->dirfd, "staging");
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	int rc = 0;
+
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return fd < 0 ? fd : log_errno(E_IO, "read a directory");
+	}
+	while (rc >= 0 && (e = readdir(d))) {
+		uint64_t version = store_number(e->d_name);
+
+		if (version == 0)
+			continue;
+		rc = store_unseal(s, version);
+		if (rc >= 0)
+			rc = drop_entry(s, e->d_name);
+	}
+	closedir(d);
+	s->staged = 0;
+	return rc;
+}
+
+/* ---- the slot's own files, reached from its directory ---- */
+
+struct making {
+	const struct store *s;
+	const struct store_slot *slot;
+	int dirfd;		    /* staging/N */
+	char from[STORE_NAME_SIZE]; /* versions/R, or "" */
+};
+
+static int make_parents(const struct making *k, const char *path)
+{
+	for (const char *p = strchr(path, '/'); p; p = strchr(p + 1, '/')) {
+		char *dir = xstrndup(path, (size_t)(p - path));
+		int rc = io_mkdir(k->dirfd, dir, 0755);
+
+		free(dir);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* A name that the old version has as well moves here; its file may be used
+ * if it turns out to be nobody else's. */
+static int move_old(const struct making *k, const char *path)
+{
+	char *old;
+	int rc = 0;
+
+	if (!k->from[0])
+		return 0;
+	old = xasprintf("%s/%s", k->from, path);
+	if (renameat(k->s->dirfd, old, k->dirfd, path) < 0 && errno != ENOENT &&
+	    errno != ENOTDIR && errno != EISDIR)
+		rc = log_errno(E_IO, "move %s/%s", k->s->path, old);
+	free(old);
+	return rc;
+}
+
+/*
+ * Nobody else has it open or mapped, or can come by another name: the name it
+ * had is gone, so the answer stays true.  A lease can be had by the owner (or
+ * with CAP_LEASE) where the file system knows leases; where not, files are
+ * made anew each time.
+ */
+static bool is_ours_alone(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
+		return false;
+	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+		return false;
+	fcntl(fd, F_SETLEASE, F_UNLCK);
+	return true;
+}
+
+/* The old file if it may be written, else a new one. */
+static int open_fresh(const struct making *k, const char *path)
+{
+	int fd = openat(k->dirfd, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd >= 0 && is_ours_alone(fd))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	if (unlinkat(k->dirfd, path, 0) < 0 && errno == EISDIR)
+		io_remove_tree(k->dirfd, path);
+	fd = openat(k->dirfd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+		    0644);
+	return fd < 0 ? log_errno(E_IO, "create %s", path) : fd;
+}
+
+/* Every block there before the first store through a mapping: a full tmpfs
+ * would answer that with SIGBUS. */
+static int reserve(int fd, uint64_t bytes)
+{
+	struct stat st;
+	int e;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((uint64_t)st.st_size != bytes && ftruncate(fd, (off_t)bytes) < 0)
+		return -errno;
+	if (bytes == 0 || lseek(fd, 0, SEEK_HOLE) == (off_t)bytes)
+		return 0;
+	do
+		e = posix_fallocate(fd, 0, (off_t)bytes);
+	while (e == EINTR);
+	return -e;
+}
+
+static int size_file(const struct making *k, const struct store_file *f)
+{
+	int fd = open_fresh(k, f->path), e;
+
+	if (fd < 0)
+		return fd;
+	e = -reserve(fd, f->bytes);
+	close(fd);
+	errno = e;
+	if (e == ENOSPC || e == EDQUOT)
+		return log_error(E_IO,
+				 "no space in %s for version %llu: need %llu "
+				 "bytes, have %llu (%s: %s)",
+				 k->s->path,
+				 (unsigned long long)k->slot->version,
+				 (unsigned long long)k->slot->bytes,
+				 (unsigned long long)store_room(k->s), f->path,
+				 strerror(e));
+	return e ? log_errno(E_IO, "size %s/staging/%06llu/%s to %llu bytes",
+			     k->s->path, (unsigned long long)k->slot->version,
+			     f->path, (unsigned long long)f->bytes)
+		 : 0;
+}
+
+static int take_names(const struct making *k)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < k->slot->nfiles && rc >= 0; i++) {
+		rc = make_parents(k, k->slot->file[i].path);
+		if (rc >= 0)
+			rc = move_old(k, k->slot->file[i].path);
+	}
+	/* What is left over gives its space back before more is taken. */
+	if (rc >= 0 && k->from[0])
+		rc = io_remove_tree(k->s->dirfd, k->from);
+	return rc;
+}
+
+static int fill_dir(const struct making *k)
+{
+	int rc = take_names(k);
+
+	for (uint32_t i = 0; i < k->slot->nfiles && rc >= 0; i++)
+		rc = size_file(k, &k->slot->file[i]);
+	return rc;
+}
+
+/* Frees all but the one to be reused; sets k->from to that. */
+static int retire(struct store *s, struct making *k)
+{
+	uint64_t reused = oldest_retired(s), next;
+	int rc;
+
+	if (reused == 0)
+		return 0;
+	rc = store_unseal(s, reused);
+	if (rc < 0)
+		return rc;
+	store_forget_version(s, reused);
+	store_name(k->from, "versions", reused);
+	while (rc >= 0 && (next = oldest_retired(s)) != 0)
+		rc = store_retire(s, next);
+	return rc;
+}
+
+static int check_room(const struct store *s, const struct store_slot *slot)
+{
+	uint64_t have = store_room(s);
+
+	if (have >= slot->bytes)
+		return 0;
+	return log_error(E_IO,
+			 "no space in %s for version %llu: need %llu bytes, "
+			 "have %llu",
+			 s->path, (unsigned long long)slot->version,
+			 (unsigned long long)slot->bytes,
+			 (unsigned long long)have);
+}
+
+int store_make(struct store *s, const struct store_slot *slot)
+{
+	struct making k = { .s = s, .slot = slot };
+	char name[STORE_NAME_SIZE];
+	int rc = check_room(s, slot);
+
+	if (rc >= 0)
+		rc = store_drop_staging(s);
+	if (rc >= 0)
+		rc = retire(s, &k);
+	store_name(name, "staging", slot->version);
+	if (rc >= 0)
+		rc = io_mkdir(s->dirfd, name, 0755);
+	if (rc < 0)
+		return rc;
+	rc = k.dirfd = io_open_dir(s->dirfd, name);
+	if (rc >= 0) {
+		rc = fill_dir(&k);
+		close(k.dirfd);
+	}
+	if (rc < 0)
+		io_remove_tree(s->dirfd, name);
+	return rc < 0 ? rc : 0;
+}

@@ -1,0 +1,178 @@
+#include "pipes/store_dir.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct numbers {
+	uint64_t *v;
+	uint32_t n;
+};
+
+static void add_number(struct numbers *l, uint64_t version)
+{
+	l->v = xreallocarray(l->v, l->n + 1, sizeof *l->v);
+	l->v[l->n++] = version;
+}
+
+/* The versions that dir has; names of others are left alone. */
+static int list(const struct store *s, const char *dir, struct numbers *out)
+{
+	int fd = io_open_dir(s->dirfd, dir);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	if (fd < 0)
+		return fd;
+	if (!d) {
+		close(fd);
+		return log_errno(E_IO, "read %s/%s", s->path, dir);
+	}
+	while ((errno = 0, e = readdir(d))) {
+		uint64_t version = store_number(e->d_name);
+
+		if (version > 0)
+			add_number(out, version);
+		else if (e->d_name[0] != '.')
+			log_warn("%s/%s/%s is not ours: left alone", s->path,
+				 dir, e->d_name);
+	}
+	closedir(d);
+	return errno ? log_errno(E_IO, "read %s/%s", s->path, dir) : 0;
+}
+
+static int remove_version(const struct store *s, const char *dir,
+			  uint64_t version, const char *why)
+{
+	char name[STORE_NAME_SIZE];
+
+	log_info("%s/%s: %s, removed", s->path, store_name(name, dir, version),
+		 why);
+	return io_remove_tree(s->dirfd, name);
+}
+
+/* Sealed, and its run was not cancelled before it was served. */
+static bool is_sealed(const struct store *s, uint64_t version, bool staged)
+{
+	struct store_slot slot = { 0 };
+	bool yes = store_slot_load(s, version, &slot) == 0;
+
+	if (yes && staged && s->fence.closed && slot.epoch == s->fence.epoch &&
+	    strcmp(slot.registry, s->fence.registry) == 0)
+		yes = false;
+	store_slot_release(&slot);
+	return yes;
+}
+
+static int recover_versions(struct store *s)
+{
+	struct numbers l = { 0 };
+	int rc = list(s, "versions", &l);
+
+	for (uint32_t i = 0; i < l.n && rc >= 0; i++) {
+		if (is_sealed(s, l.v[i], false))
+			store_add_version(s, l.v[i]);
+		else
+			rc = remove_version(s, "versions", l.v[i],
+					    "has no record");
+	}
+	free(l.v);
+	return rc;
+}
+
+static bool is_kept(const struct store *s, uint64_t version)
+{
+	for (uint32_t i = 0; i < s->nversions; i++)
+		if (s->version[i] == version)
+			return true;
+	return false;
+}
+
+/* `current` decides: what is above it was not served yet.  Where it is lost
+ * or points to nothing sealed, the highest version takes its place. */
+static int recover_current(struct store *s)
+{
+	uint64_t top = s->nversions ? s->version[s->nversions - 1] : 0;
+	int rc = 0;
+
+	s->serving = store_pointed(s);
+	if (s->serving == 0 || !is_kept(s, s->serving)) {
+		if (top)
+			log_warn("%s/current is lost: repaired to version %llu",
+				 s->path, (unsigned long long)top);
+		s->serving = top;
+		rc = store_point(s, top);
+	}
+	while (rc >= 0 && top > s->serving) {
+		log_info("version %llu was sealed and not served: staged",
+			 (unsigned long long)top);
+		rc = store_stage_again(s, top);
+		top = s->version[s->nversions - 1];
+	}
+	s->staged = 0;
+	return rc;
+}
+
+static int recover_staging(struct store *s)
+{
+	struct numbers l = { 0 };
+	int rc = list(s, "staging", &l);
+
+	for (uint32_t i = 0; i < l.n; i++)
+		if (l.v[i] > s->serving && l.v[i] > s->staged &&
+		    is_sealed(s, l.v[i], true))
+			s->staged = l.v[i];
+	for (uint32_t i = 0; i < l.n && rc >= 0; i++)
+		if (l.v[i] != s->staged)
+			rc = remove_version(s, "staging", l.v[i],
+					    "was not sealed");
+	free(l.v);
+	return rc;
+}
+
+static int recover_slots(struct store *s)
+{
+	struct numbers l = { 0 };
+	int rc = list(s, "slots", &l);
+
+	for (uint32_t i = 0; i < l.n && rc >= 0; i++)
+		if (l.v[i] != s->staged && !is_kept(s, l.v[i]))
+			rc = remove_version(s, "slots", l.v[i],
+					    "has no version");
+	free(l.v);
+	return rc;
+}
+
+static int sweep(struct store *s)
+{
+	int fd, rc = io_sweep_tmp(s->dirfd);
+
+	if (rc < 0)
+		return rc;
+	fd = io_open_dir(s->dirfd, "slots");
+	if (fd < 0)
+		return fd;
+	rc = io_sweep_tmp(fd);
+	close(fd);
+	return rc;
+}
+
+int store_recover(struct store *s)
+{
+	int rc = sweep(s);
+
+	if (rc >= 0)
+		rc = recover_versions(s);
+	if (rc >= 0)
+		rc = recover_current(s);
+	if (rc >= 0)
+		rc = recover_staging(s);
+	if (rc >= 0)
+		rc = recover_slots(s);
+	return rc < 0 ? rc : 0;
+}
