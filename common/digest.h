@@ -40,6 +40,7 @@ bool digest_eq(const struct digest *a, const struct digest *b);
 bool digest_is_zero(const struct digest *d);
 /* Lower case, terminated; out has DIGEST_HEX bytes.  Returns out. */
 char *digest_hex(const struct digest *d, char *out);
+/* 32 lower-case digits, or -E_DATA (not logged). */
 int digest_parse(const char *hex, size_t n, struct digest *out);
 
 #endif
