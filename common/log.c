@@ -41,9 +41,12 @@ const char *log_cause(void)
 	return cause;
 }
 
-void log_quiet_thread(int on)
+int log_quiet_thread(int on)
 {
+	int was = quiet;
+
 	quiet = on;
+	return was;
 }
 
 /* Copies text to out so that it is one printable line. */

@@ -44,8 +44,8 @@ const char *log_cause(void);
  * message), without printing; returns -code. */
 int log_adopt_cause(int code, const char *text);
 /* While on, log_error() remembers but does not print (threads whose owner
- * reports, fuzzers).  Per thread. */
-void log_quiet_thread(int on);
+ * reports, fuzzers).  Per thread.  Returns what it was. */
+int log_quiet_thread(int on);
 
 /* A broken invariant of ours: prints and aborts. */
 _Noreturn void log_bug(const char *file, int line, const char *fmt, ...)

@@ -3,9 +3,10 @@
  * the store's durable facts, the verdict.
  *
  *	"weir-rec 1\n"  then per record:
- *	u32 LE length, u64 LE XXH3-64 of the frame, the frame
+ *	u32 LE length, the first 8 bytes of the frame's digest, the frame
  *
- * A reader meets a torn tail as -E_DATA naming file and offset.  Files are
+ * A reader meets a torn tail, a changed bit or a frame that is no message as
+ * -E_DATA, one line with file and offset.  Files are
  * written whole (io_replace, io_create_once) or streamed to a temp name and
  * linked (the plan).
  */
@@ -27,6 +28,7 @@ struct rec_reader {
 	struct buf own;			/* content, when it was read */
 	void *map;			/* or mapped */
 };
+/* -E_NOINPUT, not logged, if there is no such file. */
 int rec_open(struct rec_reader *r, int dirfd, const char *name, size_t max);
 /* Maps instead of reading (large plans cost no anonymous memory). */
 int rec_open_map(struct rec_reader *r, int dirfd, const char *name);

@@ -1,0 +1,394 @@
+#include "pipes/planfile.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PLAN_FORMAT 1
+
+/* A plan being read: how far, and the sums that its end must confirm. */
+struct reading {
+	struct plan *p;
+	struct digest_state digest;
+	enum msg_type last;
+	uint64_t records, tensors, bytes;
+	size_t file_cap, engine_cap, receiver_cap, bucket_cap;
+	size_t off; /* of this record */
+	bool ended;
+};
+
+__attribute__((format(printf, 2, 3))) static int bad(const struct reading *r,
+						     const char *fmt, ...)
+{
+	char text[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	return log_error(E_DATA, "plan %s: record %llu at byte %zu: %s",
+			 r->p->rec.name, (unsigned long long)r->records, r->off,
+			 text);
+}
+
+static char *dup_slice(struct slice s)
+{
+	return xstrndup(s.n ? s.p : "", s.n);
+}
+
+/* Room for one more of n things of this size. */
+static void *grown(void *v, uint32_t n, size_t *cap, size_t size)
+{
+	if (n < *cap)
+		return v;
+	*cap = *cap ? *cap + *cap / 2 : 16;
+	return xreallocarray(v, *cap, size);
+}
+
+static int read_version(struct reading *r, const struct m_version *m)
+{
+	struct plan *p = r->p;
+
+	if (m->format != PLAN_FORMAT)
+		return bad(r, "format %u, this program reads %d", m->format,
+			   PLAN_FORMAT);
+	p->model = dup_slice(m->model);
+	p->source = dup_slice(m->source);
+	p->transport = dup_slice(m->transport);
+	p->structure = m->structure;
+	return 0;
+}
+
+/* Relative, and every part of it goes down. */
+static bool path_stays_below(struct slice path)
+{
+	size_t part = 0;
+
+	for (size_t i = 0; i <= path.n; i++) {
+		if (i < path.n && path.p[i] != '/')
+			continue;
+		if (i == part || (i - part == 1 && path.p[part] == '.') ||
+		    (i - part == 2 && memcmp(path.p + part, "..", 2) == 0))
+			return false;
+		part = i + 1;
+	}
+	return true;
+}
+
+static int read_file(struct reading *r, const struct m_file *m)
+{
+	struct plan *p = r->p;
+
+	if (m->id != p->nfiles)
+		return bad(r, "file %u, should be %u", m->id, p->nfiles);
+	if (!path_stays_below(m->path))
+		return bad(r, "path \"%.*s\" leaves the source",
+			   SLICE_ARG(m->path));
+	if (m->kind >= FILE_N || m->header > m->bytes)
+		return bad(r, "file %u: kind %u, header %llu of %llu bytes",
+			   m->id, m->kind, (unsigned long long)m->header,
+			   (unsigned long long)m->bytes);
+	p->file = grown(p->file, p->nfiles, &r->file_cap, sizeof *p->file);
+	p->file[p->nfiles++] = (struct plan_file){
+		.path = dup_slice(m->path),
+		.bytes = m->bytes,
+		.header = m->header,
+		.dev = m->dev,
+		.ino = m->ino,
+		.mtime_ns = m->mtime_ns,
+		.digest = m->digest,
+		.kind = m->kind,
+	};
+	return 0;
+}
+
+static void add_receiver(struct reading *r, struct slice endpoint,
+			 uint32_t worker)
+{
+	struct plan *p = r->p;
+
+	p->receiver = grown(p->receiver, p->nreceivers, &r->receiver_cap,
+			    sizeof *p->receiver);
+	p->receiver[p->nreceivers++] = (struct plan_receiver){
+		.endpoint = dup_slice(endpoint),
+		.engine = p->nengines,
+		.worker = worker,
+	};
+}
+
+static bool is_at(const struct plan_receiver *rx, struct slice endpoint)
+{
+	return slice_eq(slice_of(rx->endpoint), endpoint);
+}
+
+/* Workers of one receiver stand together: a receiver has one range. */
+static int add_receivers(struct reading *r, const struct m_engine *m,
+			 uint32_t first)
+{
+	struct plan *p = r->p;
+
+	for (uint32_t w = 0; w < m->workers.n; w++) {
+		struct slice at = m->workers.v[w];
+
+		if (w == 0 || !is_at(&p->receiver[p->nreceivers - 1], at)) {
+			for (uint32_t i = first; i < p->nreceivers; i++)
+				if (is_at(&p->receiver[i], at))
+					return bad(r,
+						   "engine %u: workers of "
+						   "%.*s are not adjacent",
+						   m->id, SLICE_ARG(at));
+			add_receiver(r, at, w);
+		}
+		p->receiver[p->nreceivers - 1].workers++;
+	}
+	return 0;
+}
+
+static int read_engine(struct reading *r, const struct m_engine *m)
+{
+	struct plan *p = r->p;
+	uint32_t first = p->nreceivers;
+	int rc;
+
+	if (m->id != p->nengines)
+		return bad(r, "engine %u, should be %u", m->id, p->nengines);
+	if (m->kind >= ENGINE_N)
+		return bad(r, "engine %u: kind %u", m->id, m->kind);
+	if (m->workers.n == 0)
+		return bad(r, "engine %u has no workers", m->id);
+	rc = add_receivers(r, m, first);
+	if (rc < 0)
+		return rc;
+	p->engine = grown(p->engine, p->nengines, &r->engine_cap,
+			  sizeof *p->engine);
+	p->engine[p->nengines++] = (struct plan_engine){
+		.name = dup_slice(m->name),
+		.url = dup_slice(m->url),
+		.kind = m->kind,
+		.workers = m->workers.n,
+		.first_receiver = first,
+		.receivers = p->nreceivers - first,
+	};
+	return 0;
+}
+
+/* Every part lies in its file and its object, after the one before it. */
+static int check_part(struct reading *r, const struct m_part *part,
+		      const struct m_part *before)
+{
+	const struct plan *p = r->p;
+	uint64_t end, done;
+
+	if (part->kind >= PART_N || part->file >= p->nfiles)
+		return bad(r, "part of kind %u, file %u", part->kind,
+			   part->file);
+	if (__builtin_add_overflow(part->offset, part->bytes, &end) ||
+	    end > p->file[part->file].bytes)
+		return bad(r, "part \"%.*s\" leaves its file",
+			   SLICE_ARG(part->name));
+	if (__builtin_add_overflow(part->start, part->bytes, &done) ||
+	    done > part->total || part->start % DIGEST_LEAF)
+		return bad(r, "part \"%.*s\" leaves its object",
+			   SLICE_ARG(part->name));
+	if (before && (before->file > part->file ||
+		       (before->file == part->file &&
+			before->offset + before->bytes > part->offset)))
+		return bad(r, "part \"%.*s\" is out of order",
+			   SLICE_ARG(part->name));
+	return 0;
+}
+
+static int check_parts(struct reading *r, const struct m_bucket *m)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < m->parts.n; i++) {
+		const struct m_part *part = &m->parts.v[i];
+		int rc = check_part(r, part, i ? part - 1 : NULL);
+
+		if (rc < 0)
+			return rc;
+		sum += part->bytes;
+		r->tensors += part->kind == PART_TENSOR && part->start == 0;
+	}
+	if (sum != m->bytes)
+		return bad(r, "bucket %u: %llu bytes, its parts have %llu",
+			   m->id, (unsigned long long)m->bytes,
+			   (unsigned long long)sum);
+	return 0;
+}
+
+static int read_bucket(struct reading *r, const struct m_bucket *m)
+{
+	struct plan *p = r->p;
+	int rc;
+
+	if (m->id != p->nbuckets)
+		return bad(r, "bucket %u, should be %u", m->id, p->nbuckets);
+	if (p->nbuckets == ID_NONE - 1)
+		return bad(r, "too many buckets");
+	rc = check_parts(r, m);
+	if (rc < 0)
+		return rc;
+	if (__builtin_add_overflow(r->bytes, m->bytes, &r->bytes))
+		return bad(r, "the sum of bytes overflows");
+	p->bucket = grown(p->bucket, p->nbuckets, &r->bucket_cap,
+			  sizeof *p->bucket);
+	p->bucket[p->nbuckets++] = (struct plan_bucket){
+		.off = r->off,
+		.bytes = m->bytes,
+		.exclusive = m->exclusive,
+	};
+	return 0;
+}
+
+static int read_end(struct reading *r, const struct m_end *m)
+{
+	struct plan *p = r->p;
+	struct digest d;
+
+	digest_end(&r->digest, &d);
+	if (m->records != r->records || m->files != p->nfiles ||
+	    m->engines != p->nengines || m->buckets != p->nbuckets ||
+	    m->tensors != r->tensors || m->bytes != r->bytes)
+		return bad(r, "the sums of the end record differ");
+	if (!digest_eq(&d, &m->digest))
+		return bad(r, "the digest of the end record differs");
+	if (p->nfiles == 0 || p->nengines == 0 || p->nbuckets == 0)
+		return bad(r, "the plan is empty");
+	p->tensors = m->tensors;
+	p->bytes = m->bytes;
+	p->end = *m;
+	r->ended = true;
+	return 0;
+}
+
+static int read_record(struct reading *r, const struct msg *m)
+{
+	/* Numbers of the plan's records rise in the order of the file. */
+	bool first = r->last == MSG_NONE;
+
+	if (r->ended || m->type < r->last || first != (m->type == M_version))
+		return bad(r, "\"%s\" is out of order", msg_name(m->type));
+	r->last = m->type;
+	switch (m->type) {
+	case M_version:
+		return read_version(r, &m->version);
+	case M_file:
+		return read_file(r, &m->file);
+	case M_engine:
+		return read_engine(r, &m->engine);
+	case M_bucket:
+		return read_bucket(r, &m->bucket);
+	case M_end:
+		return read_end(r, &m->end);
+	default:
+		return bad(r, "\"%s\" is no record of a plan",
+			   msg_name(m->type));
+	}
+}
+
+static int read_all(struct reading *r)
+{
+	struct rec_reader *rec = &r->p->rec;
+	struct msg_arena a = { 0 };
+	struct slice frame;
+	struct msg m;
+	int rc;
+
+	for (;;) {
+		r->off = rec->off;
+		rc = rec_next(rec, &m, &a);
+		if (rc <= 0)
+			break;
+		rc = read_record(r, &m);
+		if (rc < 0)
+			break;
+		rec->off = r->off;
+		rec_next_frame(rec, &frame);
+		digest_add(&r->digest, frame.p, frame.n);
+		r->records++;
+	}
+	msg_arena_release(&a);
+	if (rc == 0 && !r->ended)
+		return bad(r, "the plan stops without an end record");
+	return rc;
+}
+
+int plan_open(struct plan *p, int dirfd, const char *name)
+{
+	struct reading r = { .p = p };
+	int rc;
+
+	*p = (struct plan){ 0 };
+	rc = rec_open_map(&p->rec, dirfd, name);
+	if (rc == -E_NOINPUT)
+		return log_error(E_NOINPUT, "there is no plan %s", name);
+	if (rc < 0)
+		return rc;
+	digest_begin(&r.digest);
+	rc = read_all(&r);
+	if (rc < 0)
+		plan_close(p);
+	return rc;
+}
+
+void plan_close(struct plan *p)
+{
+	for (uint32_t i = 0; i < p->nfiles; i++)
+		free(p->file[i].path);
+	for (uint32_t i = 0; i < p->nengines; i++) {
+		free(p->engine[i].name);
+		free(p->engine[i].url);
+	}
+	for (uint32_t i = 0; i < p->nreceivers; i++)
+		free(p->receiver[i].endpoint);
+	free(p->file);
+	free(p->engine);
+	free(p->receiver);
+	free(p->bucket);
+	free(p->model);
+	free(p->source);
+	free(p->transport);
+	rec_close(&p->rec);
+	*p = (struct plan){ 0 };
+}
+
+int plan_bucket(const struct plan *p, uint32_t b, struct msg *m,
+		struct msg_arena *a)
+{
+	struct rec_reader at = p->rec;
+	int rc;
+
+	BUG_ON(b >= p->nbuckets);
+	at.off = p->bucket[b].off;
+	rc = rec_next(&at, m, a);
+	return rc < 0 ? rc : 0;
+}
+
+int plan_largest_tensor(const struct plan *p, uint32_t b, char *out,
+			size_t size, uint64_t *bytes)
+{
+	const struct m_part *largest = NULL;
+	struct msg_arena a = { 0 };
+	struct msg m;
+	int rc = plan_bucket(p, b, &m, &a);
+
+	for (uint32_t i = 0; rc == 0 && i < m.bucket.parts.n; i++) {
+		const struct m_part *part = &m.bucket.parts.v[i];
+
+		if (part->kind == PART_TENSOR &&
+		    (!largest || part->bytes > largest->bytes))
+			largest = part;
+	}
+	if (rc == 0) {
+		snprintf(out, size, "%.*s", largest ? (int)largest->name.n : 0,
+			 largest ? largest->name.p : "");
+		*bytes = largest ? largest->bytes : 0;
+	}
+	msg_arena_release(&a);
+	return rc;
+}
