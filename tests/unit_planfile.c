@@ -12,10 +12,15 @@
 
 static int dir;
 
-static struct slice workers[] = { SLICE("ipc:///a"), SLICE("ipc:///a"),
-				  SLICE("ipc:///b"), SLICE("ipc:///b") };
-static struct slice scattered[] = { SLICE("ipc:///a"), SLICE("ipc:///b"),
-				    SLICE("ipc:///a") };
+static struct slice workers[4], scattered[3];
+
+static void make_endpoints(void)
+{
+	workers[0] = workers[1] = SLICE("ipc:///a");
+	workers[2] = workers[3] = SLICE("ipc:///b");
+	scattered[0] = scattered[2] = workers[0];
+	scattered[1] = workers[2];
+}
 
 enum { VERSION, FILE_0, FILE_1, ENGINE_0, BUCKET_0, BUCKET_1, END, NRECORDS };
 
@@ -249,6 +254,7 @@ int main(void)
 	log_quiet_thread(1);
 	if (!mkdtemp(path) || (dir = io_open_dir(AT_FDCWD, path)) < 0)
 		return 1;
+	make_endpoints();
 	test_right();
 	test_order();
 	test_wrong();
