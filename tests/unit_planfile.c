@@ -22,7 +22,7 @@ static void make_endpoints(void)
 	scattered[1] = workers[2];
 }
 
-enum { VERSION, FILE_0, FILE_1, ENGINE_0, BUCKET_0, BUCKET_1, END, NRECORDS };
+enum { HEAD, FILE_0, FILE_1, ENGINE_0, BUCKET_0, BUCKET_1, END, NRECORDS };
 
 /* A small right plan: a carried file, a shard, an engine of two receivers. */
 struct small {
@@ -114,7 +114,7 @@ static void put(struct small *s, const int *order, size_t n)
 	buf_release(&frame);
 }
 
-static const int in_turn[NRECORDS] = { VERSION,	 FILE_0,   FILE_1, ENGINE_0,
+static const int in_turn[NRECORDS] = { HEAD,	 FILE_0,   FILE_1, ENGINE_0,
 				       BUCKET_0, BUCKET_1, END };
 
 static int try(void)
@@ -199,7 +199,7 @@ static void test_wrong(void)
 {
 	struct small s;
 
-	WRONG("format", s.m[VERSION].version.format = 2);
+	WRONG("format", s.m[HEAD].version.format = 2);
 	WRONG("path up", s.m[FILE_0].file.path = SLICE("a/../../x"));
 	WRONG("path absolute", s.m[FILE_0].file.path = SLICE("/etc/x"));
 	WRONG("path empty", s.m[FILE_0].file.path = SLICE(""));
@@ -234,7 +234,7 @@ static void test_digest(void)
 	make(&s);
 	put(&s, in_turn, NRECORDS);
 	/* Now the end belongs to another plan: all but the digest agrees. */
-	s.m[VERSION].version.bucket_size = 7;
+	s.m[HEAD].version.bucket_size = 7;
 	for (size_t i = 0; i < NRECORDS; i++)
 		rec_append(&b, &s.m[i]);
 	fd = openat(dir, "plan.weir", O_WRONLY | O_TRUNC);
