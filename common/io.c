@@ -164,114 +164,151 @@ int io_read_file(int dirfd, const char *name, size_t max, struct buf *out)
 	return rc;
 }
 
-/* A name split into the directory that must be synced and the last part.
- * The directory is a descriptor of its own, so that AT_FDCWD works too. */
-struct place {
-	int dirfd;
-	const char *name, *base; /* as given; its last part */
-	char tmp[NAME_MAX + 1];
-};
-
-static int place_open(struct place *pl, int dirfd, const char *name)
+/* The directory must be synced later: a descriptor of its own, so that
+ * AT_FDCWD works too. */
+static int open_parent(struct io_stream *s, int dirfd, const char *name)
 {
 	const char *slash = strrchr(name, '/');
 	char *dir;
 
-	pl->name = name;
-	pl->base = slash ? slash + 1 : name;
+	s->name = name;
+	s->base = slash ? slash + 1 : name;
 	dir = slash ? xstrndup(name, (size_t)(slash - name) + 1) : xstrdup(".");
-	pl->dirfd = open_at(dirfd, dir, O_RDONLY | O_DIRECTORY, 0);
+	s->dirfd = open_at(dirfd, dir, O_RDONLY | O_DIRECTORY, 0);
 	free(dir);
-	if (pl->dirfd < 0)
+	if (s->dirfd < 0)
 		return log_errno(E_IO, "open the directory of %s", name);
 	return 0;
 }
 
 /* A dead process may have had our pid (containers): go on to its next N. */
-static int tmp_create(struct place *pl)
+static int create_tmp(struct io_stream *s)
 {
 	static atomic_uint serial;
 
 	for (int i = 0; i < TMP_TRIES; i++) {
 		unsigned n = atomic_fetch_add(&serial, 1);
-		int len, fd;
+		int len;
 
-		len = snprintf(pl->tmp, sizeof pl->tmp, TMP_PREFIX "%s.%ld.%u",
-			       pl->base, (long)getpid(), n);
-		if (len >= (int)sizeof pl->tmp)
-			return log_error(E_IO, "name too long: %s", pl->name);
-		fd = open_at(pl->dirfd, pl->tmp, O_WRONLY | O_CREAT | O_EXCL,
-			     0644);
-		if (fd >= 0)
-			return fd;
+		len = snprintf(s->tmp, sizeof s->tmp, TMP_PREFIX "%s.%ld.%u",
+			       s->base, (long)getpid(), n);
+		if (len >= (int)sizeof s->tmp)
+			return log_error(E_IO, "name too long: %s", s->name);
+		s->fd = open_at(s->dirfd, s->tmp, O_WRONLY | O_CREAT | O_EXCL,
+				0644);
+		if (s->fd >= 0)
+			return 0;
 		if (errno != EEXIST)
 			break;
 	}
-	return log_errno(E_IO, "create %s", pl->name);
+	return log_errno(E_IO, "create %s", s->name);
 }
 
-/* The whole content under the temporary name, durable. */
-static int tmp_fill(struct place *pl, const void *p, size_t n)
+int io_stream_open(struct io_stream *s, int dirfd, const char *name)
 {
-	int fd = tmp_create(pl);
-	int rc;
+	int rc = open_parent(s, dirfd, name);
 
-	if (fd < 0)
-		return fd;
-	rc = write_all(fd, p, n) < 0 ? log_errno(E_IO, "write %s", pl->name)
-				     : 0;
-	if (rc == 0 && fsync_fd(fd) < 0)
-		rc = log_errno(E_IO, "fsync %s", pl->name);
-	if (close(fd) < 0 && rc == 0)
-		rc = log_errno(E_IO, "close %s", pl->name);
 	if (rc < 0)
-		unlinkat(pl->dirfd, pl->tmp, 0);
+		return rc;
+	rc = create_tmp(s);
+	if (rc < 0)
+		close(s->dirfd);
+	return rc;
+}
+
+int io_stream_add(struct io_stream *s, const void *p, size_t n)
+{
+	if (write_all(s->fd, p, n) < 0)
+		return log_errno(E_IO, "write %s", s->name);
+	return 0;
+}
+
+void io_stream_drop(struct io_stream *s)
+{
+	if (s->fd >= 0)
+		close(s->fd);
+	unlinkat(s->dirfd, s->tmp, 0);
+	close(s->dirfd);
+}
+
+/* Durable under the temporary name, which is dropped otherwise. */
+static int finish_tmp(struct io_stream *s)
+{
+	int rc = 0, fd = s->fd;
+
+	s->fd = -1;
+	if (fsync_fd(fd) < 0)
+		rc = log_errno(E_IO, "fsync %s", s->name);
+	if (close(fd) < 0 && rc == 0)
+		rc = log_errno(E_IO, "close %s", s->name);
+	if (rc < 0)
+		io_stream_drop(s);
+	return rc;
+}
+
+int io_stream_replace(struct io_stream *s)
+{
+	int rc = finish_tmp(s);
+
+	if (rc < 0)
+		return rc;
+	if (renameat(s->dirfd, s->tmp, s->dirfd, s->base) < 0) {
+		rc = log_errno(E_IO, "rename to %s", s->name);
+		io_stream_drop(s);
+		return rc;
+	}
+	rc = io_fsync_dir(s->dirfd);
+	close(s->dirfd);
+	return rc;
+}
+
+int io_stream_create_once(struct io_stream *s, bool *linked)
+{
+	int rc = finish_tmp(s);
+
+	if (rc < 0)
+		return rc;
+	*linked = true;
+	if (linkat(s->dirfd, s->tmp, s->dirfd, s->base, 0) < 0)
+		rc = errno == EEXIST ? -E_AGAIN
+				     : log_errno(E_IO, "link %s", s->name);
+	/* Killed before this: two names, and the sweep drops this one. */
+	unlinkat(s->dirfd, s->tmp, 0);
+	if (rc == 0)
+		rc = io_fsync_dir(s->dirfd);
+	close(s->dirfd);
+	return rc;
+}
+
+/* The whole content under the temporary name. */
+static int fill(struct io_stream *s, int dirfd, const char *name, const void *p,
+		size_t n)
+{
+	int rc = io_stream_open(s, dirfd, name);
+
+	if (rc < 0)
+		return rc;
+	rc = io_stream_add(s, p, n);
+	if (rc < 0)
+		io_stream_drop(s);
 	return rc;
 }
 
 int io_replace(int dirfd, const char *name, const void *p, size_t n)
 {
-	struct place pl;
-	int rc = place_open(&pl, dirfd, name);
+	struct io_stream s;
+	int rc = fill(&s, dirfd, name, p, n);
 
-	if (rc < 0)
-		return rc;
-	rc = tmp_fill(&pl, p, n);
-	if (rc < 0)
-		goto close_dir;
-	if (renameat(pl.dirfd, pl.tmp, pl.dirfd, pl.base) < 0) {
-		rc = log_errno(E_IO, "rename to %s", name);
-		unlinkat(pl.dirfd, pl.tmp, 0);
-		goto close_dir;
-	}
-	rc = io_fsync_dir(pl.dirfd);
-close_dir:
-	close(pl.dirfd);
-	return rc;
+	return rc < 0 ? rc : io_stream_replace(&s);
 }
 
 int io_create_once(int dirfd, const char *name, const void *p, size_t n,
 		   bool *linked)
 {
-	struct place pl;
-	int rc = place_open(&pl, dirfd, name);
+	struct io_stream s;
+	int rc = fill(&s, dirfd, name, p, n);
 
-	if (rc < 0)
-		return rc;
-	rc = tmp_fill(&pl, p, n);
-	if (rc < 0)
-		goto close_dir;
-	*linked = true;
-	if (linkat(pl.dirfd, pl.tmp, pl.dirfd, pl.base, 0) < 0)
-		rc = errno == EEXIST ? -E_AGAIN
-				     : log_errno(E_IO, "link %s", name);
-	/* Killed before this: two names, and the sweep drops this one. */
-	unlinkat(pl.dirfd, pl.tmp, 0);
-	if (rc == 0)
-		rc = io_fsync_dir(pl.dirfd);
-close_dir:
-	close(pl.dirfd);
-	return rc;
+	return rc < 0 ? rc : io_stream_create_once(&s, linked);
 }
 
 int io_fsync_dir(int dirfd)

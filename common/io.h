@@ -11,6 +11,7 @@
 
 #include "buf.h"
 
+#include <limits.h>
 #include <sys/types.h>
 
 int io_read_full(int fd, void *p, size_t n);	/* count; short = EOF */
@@ -30,6 +31,20 @@ int io_replace(int dirfd, const char *name, const void *p, size_t n);
  * then on a failure leaves the outcome open (DESIGN 4, Decide). */
 int io_create_once(int dirfd, const char *name, const void *p, size_t n,
 		   bool *linked);
+
+/* The same two for content that is written in pieces: open, add, and one of
+ * the three ends, which all let go of s.  name is lent until then. */
+struct io_stream {
+	int dirfd, fd;
+	const char *name, *base;	/* as given; its last part */
+	char tmp[NAME_MAX + 1];
+};
+int io_stream_open(struct io_stream *s, int dirfd, const char *name);
+int io_stream_add(struct io_stream *s, const void *p, size_t n);
+int io_stream_replace(struct io_stream *s);
+int io_stream_create_once(struct io_stream *s, bool *linked);
+void io_stream_drop(struct io_stream *s);
+
 int io_fsync_dir(int dirfd);
 /* mkdir -p of one level; fine if it is there. */
 int io_mkdir(int dirfd, const char *name, mode_t mode);

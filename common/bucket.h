@@ -1,0 +1,55 @@
+/*
+ * bucket.h - which bytes go together: objects in, pieces in buckets out.
+ *
+ * Objects (tensors, headers of shards, carried files) come in the order of
+ * the plan and stay in it.  A bucket is closed *before* it would exceed its
+ * size, its count of pieces or its frame (BK-06), so that only an object
+ * that is larger by itself makes a larger bucket, alone.  If such an object
+ * may be split, its pieces fall on edges of `edge` bytes counted from its
+ * start: as many whole edges as the size holds, but never less than one, so
+ * that a size below the edge gives pieces of one edge.  Empty objects ride
+ * along and never close a bucket by their bytes.
+ *
+ *	bucket_begin(&b, &limits);
+ *	for each object:
+ *		bucket_object(&b, bytes, cost, may_split);
+ *		while (bucket_next(&b, &piece))
+ *			if (piece.opens) the bucket before this piece is done
+ *
+ * Pure: no I/O, no allocation.
+ */
+#ifndef WEIR_BUCKET_H
+#define WEIR_BUCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct bucket_limits {
+	uint64_t size;		/* bytes, not 0 */
+	uint64_t edge;		/* bytes, not 0 */
+	uint32_t pieces;	/* not 0 */
+	uint64_t cost;		/* of all pieces together; each must be below */
+};
+
+struct bucket_piece {
+	uint64_t start, bytes;	/* in the object */
+	bool opens;		/* a new bucket, and not the first */
+};
+
+struct bucket_packer {
+	struct bucket_limits limits;
+	uint64_t bytes, cost;	/* of the open bucket */
+	uint32_t pieces;
+	uint64_t left, start;	/* of the object: still to come, and where */
+	uint64_t step, piece_cost;
+	bool more;
+};
+
+void bucket_begin(struct bucket_packer *b, const struct bucket_limits *l);
+/* cost: of each of its pieces. */
+void bucket_object(struct bucket_packer *b, uint64_t bytes, uint64_t cost,
+		   bool may_split);
+/* false: the object is done. */
+bool bucket_next(struct bucket_packer *b, struct bucket_piece *out);
+
+#endif
