@@ -1,0 +1,554 @@
+#include "pipes/registry.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/jsonw.h"
+#include "common/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SMALL_FILE_MAX 256u	  /* bytes of id, epoch, lock */
+#define ATTENTION_MAX (64u << 20) /* bytes */
+
+void (*registry_step)(const char *what);
+
+static void step(const char *what)
+{
+	if (registry_step)
+		registry_step(what);
+}
+
+void reg_rec_release(struct reg_rec *r)
+{
+	rec_close(&r->rec);
+	msg_arena_release(&r->arena);
+	*r = (struct reg_rec){ 0 };
+}
+
+int registry_default_path(char **out)
+{
+	const char *state = getenv("XDG_STATE_HOME");
+	const char *home = getenv("HOME");
+
+	if (state && state[0] == '/')
+		*out = xasprintf("%s/weir", state);
+	else if (home && home[0] == '/')
+		*out = xasprintf("%s/.local/state/weir", home);
+	else
+		return log_error(E_CONFIG, "no place for the registry: give "
+					   "--registry, or set HOME or "
+					   "XDG_STATE_HOME");
+	return 0;
+}
+
+/* File systems on which a lock may be forgotten while its holder lives. */
+static const struct {
+	unsigned long type;
+	const char *name;
+} unsafe_fs[] = {
+	{ 0x6969, "NFS" },	{ 0x517b, "SMB" },    { 0xff534d42, "CIFS" },
+	{ 0xfe534d42, "SMB2" }, { 0x564c, "NCP" },    { 0x65735546, "FUSE" },
+	{ 0x5346414f, "AFS" },	{ 0x01021997, "9P" },
+};
+
+const char *registry_fs_unsafe(long type)
+{
+	for (size_t i = 0; i < COUNT(unsafe_fs); i++)
+		if ((unsigned long)type == unsafe_fs[i].type)
+			return unsafe_fs[i].name;
+	return NULL;
+}
+
+static int check_dir(struct registry *r)
+{
+	const char *fs;
+	struct statfs sf;
+	struct stat st;
+
+	if (fstat(r->dirfd, &st) < 0 || fstatfs(r->dirfd, &sf) < 0)
+		return log_errno(E_IO, "look at registry %s", r->path);
+	if (st.st_uid != geteuid())
+		return log_error(E_PERM,
+				 "registry %s belongs to user %lu, not to %lu",
+				 r->path, (unsigned long)st.st_uid,
+				 (unsigned long)geteuid());
+	if (st.st_mode & 077)
+		return log_error(E_PERM,
+				 "registry %s has mode %04o, expected 0700",
+				 r->path, (unsigned)(st.st_mode & 07777));
+	fs = registry_fs_unsafe((long)sf.f_type);
+	if (fs)
+		return log_error(E_CONFIG,
+				 "registry %s is on %s, which can lose locks; "
+				 "put it on a local file system",
+				 r->path, fs);
+	return 0;
+}
+
+/* mkdir -p; parents as the umask says, the registry itself 0700. */
+static int make_path(const char *path)
+{
+	char *p = xstrdup(path);
+	int rc = 0;
+
+	for (char *s = p + 1; rc == 0 && *s; s++) {
+		if (*s != '/')
+			continue;
+		*s = '\0';
+		if (mkdir(p, 0777) < 0 && errno != EEXIST)
+			rc = log_errno(E_IO, "create %s", p);
+		*s = '/';
+	}
+	if (rc == 0 && mkdir(path, 0700) < 0 && errno != EEXIST)
+		rc = log_errno(E_IO, "create registry %s", path);
+	free(p);
+	return rc;
+}
+
+static int read_id(struct registry *r)
+{
+	struct buf b = { 0 };
+	int rc = io_read_file(r->dirfd, "id", SMALL_FILE_MAX, &b);
+
+	if (rc < 0)
+		goto out;
+	if (b.n != REG_ID_LEN + 1 || b.p[REG_ID_LEN] != '\n' ||
+	    strspn(buf_cstr(&b), "0123456789abcdef") != REG_ID_LEN) {
+		rc = log_error(E_DATA, "registry %s: id is not %d hex digits",
+			       r->path, REG_ID_LEN);
+		goto out;
+	}
+	memcpy(r->id, b.p, REG_ID_LEN);
+	r->id[REG_ID_LEN] = '\0';
+out:
+	buf_release(&b);
+	return rc;
+}
+
+/* Two makers: io_create_once lets one win, both read its id. */
+static int make_id(struct registry *r)
+{
+	char text[REG_ID_LEN + 2];
+	unsigned char raw[REG_ID_LEN / 2];
+	bool linked = false;
+	int rc;
+
+	if (getrandom(raw, sizeof raw, 0) != sizeof raw)
+		return log_errno(E_IO, "get random bytes");
+	for (size_t i = 0; i < sizeof raw; i++)
+		snprintf(text + 2 * i, 3, "%02x", raw[i]);
+	text[REG_ID_LEN] = '\n';
+	step("id");
+	rc = io_create_once(r->dirfd, "id", text, REG_ID_LEN + 1, &linked);
+	return rc == -E_AGAIN ? 0 : rc;
+}
+
+static int read_epoch(struct registry *r)
+{
+	struct buf b = { 0 };
+	unsigned long long n = 0;
+	char tail = 0;
+	int rc = io_read_file(r->dirfd, "epoch", SMALL_FILE_MAX, &b);
+
+	if (rc == -E_NOINPUT)
+		rc = 0;
+	else if (rc == 0 && (sscanf(buf_cstr(&b), "%20llu%c", &n, &tail) != 2 ||
+			     tail != '\n'))
+		rc = log_error(E_DATA, "registry %s: epoch is no number",
+			       r->path);
+	if (rc == 0)
+		r->epoch = n;
+	buf_release(&b);
+	return rc;
+}
+
+static void init(struct registry *r, const char *path)
+{
+	*r = (struct registry){ .dirfd = -1, .versions_fd = -1, .lock_fd = -1 };
+	r->path = xstrdup(path);
+}
+
+/* The parts that must be there already. */
+static int attach(struct registry *r)
+{
+	int rc = read_id(r);
+
+	if (rc < 0)
+		return rc;
+	rc = io_open_dir(r->dirfd, "versions");
+	if (rc < 0)
+		return rc;
+	r->versions_fd = rc;
+	return read_epoch(r);
+}
+
+int registry_make(struct registry *r, const char *path)
+{
+	int rc;
+
+	init(r, path);
+	rc = make_path(path);
+	if (rc < 0)
+		goto fail;
+	r->dirfd = rc = io_open_dir(AT_FDCWD, path);
+	if (rc < 0)
+		goto fail;
+	rc = check_dir(r);
+	if (rc < 0)
+		goto fail;
+	rc = io_mkdir(r->dirfd, "versions", 0700);
+	if (rc < 0)
+		goto fail;
+	step("versions");
+	if (faccessat(r->dirfd, "id", F_OK, 0) < 0)
+		rc = make_id(r);
+	if (rc == 0)
+		rc = attach(r);
+	if (rc == 0)
+		return 0;
+fail:
+	registry_close(r);
+	return rc;
+}
+
+int registry_look(struct registry *r, const char *path)
+{
+	int rc = -E_NOINPUT;
+
+	init(r, path);
+	r->dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (r->dirfd < 0 && errno != ENOENT)
+		rc = log_errno(E_IO, "open registry %s", path);
+	if (r->dirfd < 0)
+		goto fail;
+	rc = check_dir(r);
+	if (rc == 0)
+		rc = attach(r);
+	if (rc == 0)
+		return 0;
+fail:
+	registry_close(r);
+	return rc;
+}
+
+void registry_close(struct registry *r)
+{
+	registry_unlock(r);
+	if (r->versions_fd >= 0)
+		close(r->versions_fd);
+	if (r->dirfd >= 0)
+		close(r->dirfd);
+	free(r->path);
+	*r = (struct registry){ .dirfd = -1, .versions_fd = -1, .lock_fd = -1 };
+}
+
+static int lock_open(struct registry *r, int *out)
+{
+	int fd = openat(r->dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return log_errno(E_IO, "open the lock of registry %s", r->path);
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+		*out = fd;
+		return 0;
+	}
+	close(fd);
+	if (errno == EWOULDBLOCK || errno == EINTR)
+		return -E_AGAIN;
+	return log_errno(E_IO, "lock registry %s", r->path);
+}
+
+/* For people and for the message of who comes second; not for decisions. */
+static int lock_sign(int fd, const char *run)
+{
+	char text[SMALL_FILE_MAX], start[32] = "";
+	time_t now = time(NULL);
+	struct tm tm;
+	int n;
+
+	if (gmtime_r(&now, &tm))
+		strftime(start, sizeof start, "%Y-%m-%dT%H:%M:%SZ", &tm);
+	n = snprintf(text, sizeof text, "pid %ld\nstart %s\nrun %.64s\n",
+		     (long)getpid(), start, run);
+	if (ftruncate(fd, 0) < 0)
+		return log_errno(E_IO, "write the lock's text");
+	n = io_pwrite_full(fd, text, (size_t)n, 0);
+	return n < 0 ? n : 0;
+}
+
+/* The size of the ledger up to its last newline. */
+static int ledger_whole(int fd, off_t *whole, off_t *size)
+{
+	char tail[REG_LINE_MAX];
+	off_t from;
+	int n;
+
+	*size = lseek(fd, 0, SEEK_END);
+	if (*size < 0)
+		return log_errno(E_IO, "seek in the ledger");
+	from = *size > (off_t)sizeof tail ? *size - (off_t)sizeof tail : 0;
+	n = io_pread_full(fd, tail, (size_t)(*size - from), from);
+	if (n < 0)
+		return n;
+	while (n > 0 && tail[n - 1] != '\n')
+		n--;
+	*whole = from + n;
+	return 0;
+}
+
+static int ledger_open(struct registry *r)
+{
+	int fd = openat(r->dirfd, "ledger",
+			O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return log_errno(E_IO, "open the ledger of %s", r->path);
+	return fd;
+}
+
+/* A line that was being written when its writer died is no event. */
+static int ledger_repair(struct registry *r)
+{
+	int fd = ledger_open(r), rc;
+	off_t whole, size;
+
+	if (fd < 0)
+		return fd;
+	rc = ledger_whole(fd, &whole, &size);
+	if (rc == 0 && whole < size) {
+		log_warn("registry %s: torn last line of the ledger cut",
+			 r->path);
+		if (ftruncate(fd, whole) < 0 || fsync(fd) < 0)
+			rc = log_errno(E_IO, "repair the ledger");
+	}
+	close(fd);
+	return rc;
+}
+
+int registry_lock(struct registry *r, const char *run)
+{
+	int rc = lock_open(r, &r->lock_fd);
+
+	if (rc < 0)
+		return rc;
+	rc = lock_sign(r->lock_fd, run);
+	if (rc == 0)
+		rc = io_sweep_tmp(r->dirfd);
+	if (rc >= 0)
+		rc = ledger_repair(r);
+	if (rc == 0)
+		rc = read_epoch(r);
+	if (rc == 0)
+		rc = registry_repair_current(r);
+	if (rc < 0)
+		registry_unlock(r);
+	return rc;
+}
+
+void registry_unlock(struct registry *r)
+{
+	if (r->lock_fd < 0)
+		return;
+	/* The text is only read while somebody holds the lock. */
+	close(r->lock_fd);
+	r->lock_fd = -1;
+}
+
+bool registry_is_free(struct registry *r)
+{
+	int fd;
+
+	if (lock_open(r, &fd) < 0)
+		return false;
+	close(fd);
+	return true;
+}
+
+void registry_holder(struct registry *r, struct reg_holder *h)
+{
+	struct buf b = { 0 };
+
+	*h = (struct reg_holder){ 0 };
+	if (io_read_file(r->dirfd, "lock", SMALL_FILE_MAX, &b) == 0)
+		sscanf(buf_cstr(&b), "pid %ld\nstart %31s\nrun %64s", &h->pid,
+		       h->start, h->run);
+	buf_release(&b);
+}
+
+/* 1 and the record, 0 if there is no such file. */
+static int read_one(int dirfd, const char *name, enum msg_type type,
+		    struct reg_rec *out)
+{
+	struct reg_rec r = { 0 };
+	int rc;
+
+	if (faccessat(dirfd, name, F_OK, 0) < 0 && errno == ENOENT)
+		return 0;
+	rc = rec_read_one(&r.rec, dirfd, name, type, &r.m, &r.arena);
+	if (rc < 0) {
+		msg_arena_release(&r.arena);
+		return rc;
+	}
+	*out = r;
+	return 1;
+}
+
+int registry_open_read(struct registry *r, struct reg_rec *out)
+{
+	return read_one(r->dirfd, "open", M_open, out);
+}
+
+static int epoch_write(struct registry *r, uint64_t epoch)
+{
+	char text[32];
+	int n;
+
+	if (epoch <= r->epoch)
+		return 0;
+	n = snprintf(text, sizeof text, "%llu\n", (unsigned long long)epoch);
+	n = io_replace(r->dirfd, "epoch", text, (size_t)n);
+	if (n == 0)
+		r->epoch = epoch;
+	return n;
+}
+
+static int put_record(int dirfd, const char *name, const struct msg *m)
+{
+	struct buf b = { 0 };
+	int rc = rec_append(&b, m);
+
+	if (rc == 0)
+		rc = io_replace(dirfd, name, b.p, b.n);
+	buf_release(&b);
+	return rc;
+}
+
+int registry_open_write(struct registry *r, const struct msg *open)
+{
+	int rc = epoch_write(r, open->open.epoch);
+
+	BUG_ON(r->lock_fd < 0);
+	if (rc < 0)
+		return rc;
+	step("epoch");
+	rc = put_record(r->dirfd, "open", open);
+	step("open");
+	return rc;
+}
+
+static int remove_durably(int dirfd, const char *name)
+{
+	if (unlinkat(dirfd, name, 0) < 0) {
+		if (errno == ENOENT)
+			return 0;
+		return log_errno(E_IO, "remove %s", name);
+	}
+	return io_fsync_dir(dirfd);
+}
+
+int registry_open_remove(struct registry *r)
+{
+	step("close");
+	return remove_durably(r->dirfd, "open");
+}
+
+int registry_attention_read(struct registry *r, struct reg_rec *out)
+{
+	struct reg_rec a = { 0 };
+	int rc;
+
+	if (faccessat(r->dirfd, "attention", F_OK, 0) < 0 && errno == ENOENT)
+		return 0;
+	rc = rec_open(&a.rec, r->dirfd, "attention", ATTENTION_MAX);
+	if (rc < 0)
+		return rc;
+	*out = a;
+	return 1;
+}
+
+int registry_attention_write(struct registry *r, struct slice all)
+{
+	BUG_ON(r->lock_fd < 0);
+	step("attention");
+	if (all.n == 0)
+		return remove_durably(r->dirfd, "attention");
+	return io_replace(r->dirfd, "attention", all.p, all.n);
+}
+
+static int ledger_line(struct buf *b, const struct reg_event *e)
+{
+	struct jsonw j;
+
+	jsonw_begin(&j, b, REG_LINE_MAX);
+	jsonw_object(&j, NULL);
+	jsonw_i64(&j, "wall_ms", clock_wall_ms());
+	jsonw_str(&j, "event", e->event);
+	if (e->version)
+		jsonw_u64(&j, "version", e->version);
+	if (e->content)
+		jsonw_hex(&j, "content", e->content->b, DIGEST_LEN);
+	if (e->engine)
+		jsonw_str(&j, "engine", e->engine);
+	if (e->run)
+		jsonw_str(&j, "run", e->run);
+	if (e->epoch)
+		jsonw_u64(&j, "epoch", e->epoch);
+	if (e->cause)
+		jsonw_str(&j, "cause", e->cause);
+	jsonw_end(&j);
+	return jsonw_finish(&j);
+}
+
+int registry_ledger(struct registry *r, const struct reg_event *e)
+{
+	struct buf b = { 0 };
+	int fd = ledger_open(r), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = ledger_line(&b, e);
+	if (rc == 0)
+		rc = io_write_full(fd, b.p, b.n);
+	if (rc >= 0 && fsync(fd) < 0)
+		rc = log_errno(E_IO, "fsync the ledger");
+	close(fd);
+	buf_release(&b);
+	step("ledger");
+	return rc < 0 ? rc : 0;
+}
+
+int registry_ledger_last(struct registry *r, struct buf *out)
+{
+	char tail[REG_LINE_MAX];
+	int fd = openat(r->dirfd, "ledger", O_RDONLY | O_CLOEXEC);
+	off_t whole, size, from;
+	int n, rc;
+
+	if (fd < 0)
+		return 0;
+	rc = ledger_whole(fd, &whole, &size);
+	if (rc < 0 || whole == 0)
+		goto out;
+	from = whole > (off_t)sizeof tail ? whole - (off_t)sizeof tail : 0;
+	rc = n = io_pread_full(fd, tail, (size_t)(whole - from), from);
+	if (rc <= 0)
+		goto out;
+	size = --n; /* without the newline */
+	while (n > 0 && tail[n - 1] != '\n')
+		n--;
+	buf_add(out, tail + n, (size_t)(size - n));
+	rc = 1;
+out:
+	close(fd);
+	return rc;
+}

@@ -1,0 +1,340 @@
+#include "pipes/registry.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NUMBER_MAX 24	     /* characters of a version's name, and NUL */
+#define COPY_STEP (1u << 20) /* bytes */
+
+static void step(const char *what)
+{
+	if (registry_step)
+		registry_step(what);
+}
+
+static void number_name(uint64_t version, char *out)
+{
+	snprintf(out, NUMBER_MAX, "%06llu", (unsigned long long)version);
+}
+
+/* Only names that number_name() makes; anything else is not ours. */
+static uint64_t number_parse(const char *name)
+{
+	char again[NUMBER_MAX];
+	uint64_t n;
+
+	if (name[strspn(name, "0123456789")] != '\0' || strlen(name) > 19)
+		return 0;
+	n = strtoull(name, NULL, 10);
+	number_name(n, again);
+	return strcmp(name, again) == 0 ? n : 0;
+}
+
+/* The version's directory; -E_NOINPUT, not logged, if there is none. */
+static int version_open(struct registry *r, uint64_t version)
+{
+	char name[NUMBER_MAX];
+	int fd;
+
+	number_name(version, name);
+	fd = openat(r->versions_fd, name,
+		    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT)
+		return -E_NOINPUT;
+	if (fd < 0)
+		return log_errno(E_IO, "open version %s of %s", name, r->path);
+	return fd;
+}
+
+/* A name that a power cut may still take away is no fact yet; nor is its
+ * absence before the directory is what the disk says. */
+static int decision_is_there(int vfd)
+{
+	int rc = io_fsync_dir(vfd);
+
+	if (rc < 0)
+		return rc;
+	if (faccessat(vfd, "decision", F_OK, 0) == 0)
+		return 1;
+	if (errno == ENOENT)
+		return 0;
+	return log_errno(E_IO, "look for a decision");
+}
+
+static int numbers_descend(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static int list_versions(struct registry *r, uint64_t **out, size_t *n)
+{
+	int fd = io_open_dir(r->versions_fd, ".");
+	struct dirent *e;
+	size_t cap = 0;
+	DIR *d;
+
+	*out = NULL;
+	*n = 0;
+	if (fd < 0)
+		return fd;
+	d = fdopendir(fd);
+	if (!d) {
+		close(fd);
+		return log_errno(E_IO, "list versions of %s", r->path);
+	}
+	while ((e = readdir(d))) {
+		uint64_t v = number_parse(e->d_name);
+
+		if (v == 0)
+			continue;
+		if (*n == cap) {
+			cap = cap ? 2 * cap : 64;
+			*out = xreallocarray(*out, cap, sizeof **out);
+		}
+		(*out)[(*n)++] = v;
+	}
+	closedir(d);
+	if (*n)
+		qsort(*out, *n, sizeof **out, numbers_descend);
+	return 0;
+}
+
+static int is_decided(struct registry *r, uint64_t version)
+{
+	int vfd = version_open(r, version), rc;
+
+	if (vfd < 0)
+		return vfd == -E_NOINPUT ? 0 : vfd;
+	rc = decision_is_there(vfd);
+	close(vfd);
+	return rc;
+}
+
+int registry_highest(struct registry *r, uint64_t *version)
+{
+	uint64_t *all, found = 0;
+	size_t n;
+	int rc = io_fsync_dir(r->versions_fd);
+
+	if (rc < 0)
+		return rc;
+	rc = list_versions(r, &all, &n);
+	for (size_t i = 0; rc == 0 && i < n && found == 0; i++) {
+		rc = is_decided(r, all[i]);
+		if (rc > 0)
+			found = all[i];
+		rc = rc < 0 ? rc : 0;
+	}
+	free(all);
+	if (rc == 0)
+		*version = found;
+	return rc;
+}
+
+int registry_decision(struct registry *r, uint64_t version, struct reg_rec *out)
+{
+	int vfd = version_open(r, version), rc;
+	struct reg_rec d = { 0 };
+
+	if (vfd < 0)
+		return vfd == -E_NOINPUT ? 0 : vfd;
+	rc = decision_is_there(vfd);
+	if (rc <= 0)
+		goto out;
+	rc = rec_read_one(&d.rec, vfd, "decision", M_decision, &d.m, &d.arena);
+	if (rc < 0) {
+		msg_arena_release(&d.arena);
+		goto out;
+	}
+	if (d.m.decision.version != version ||
+	    !slice_eq(d.m.decision.registry, slice_of(r->id))) {
+		rc = log_error(E_DATA,
+			       "decision %llu of %s is of version %llu, "
+			       "registry %.*s",
+			       (unsigned long long)version, r->path,
+			       (unsigned long long)d.m.decision.version,
+			       SLICE_ARG(d.m.decision.registry));
+		reg_rec_release(&d);
+		goto out;
+	}
+	*out = d;
+	rc = 1;
+out:
+	close(vfd);
+	return rc;
+}
+
+static int copy_all(int from, int to)
+{
+	char *p = xmalloc(COPY_STEP);
+	int n;
+
+	while ((n = io_read_full(from, p, COPY_STEP)) > 0) {
+		int w = io_write_full(to, p, (size_t)n);
+
+		if (w < 0) {
+			n = w;
+			break;
+		}
+	}
+	free(p);
+	return n;
+}
+
+/* The plan, streamed: it may be hundreds of megabytes. */
+static int plan_copy(int run_dirfd, int vfd)
+{
+	char tmp[64];
+	int from, to, rc;
+
+	from = openat(run_dirfd, "plan.weir", O_RDONLY | O_CLOEXEC);
+	if (from < 0)
+		return log_errno(E_IO, "open plan.weir");
+	snprintf(tmp, sizeof tmp, ".tmp.plan.%ld.0", (long)getpid());
+	unlinkat(vfd, tmp, 0);
+	to = openat(vfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (to < 0) {
+		rc = log_errno(E_IO, "create %s", tmp);
+		goto close_from;
+	}
+	rc = copy_all(from, to);
+	if (rc >= 0 && fsync(to) < 0)
+		rc = log_errno(E_IO, "fsync the copy of the plan");
+	if (close(to) < 0 && rc >= 0)
+		rc = log_errno(E_IO, "close the copy of the plan");
+	if (rc >= 0 && renameat(vfd, tmp, vfd, "plan") < 0)
+		rc = log_errno(E_IO, "rename the copy of the plan");
+	if (rc < 0)
+		unlinkat(vfd, tmp, 0);
+close_from:
+	close(from);
+	return rc < 0 ? rc : 0;
+}
+
+/* plan.weir is synced before it is linked in the run directory, so its bytes
+ * are durable; whoever links it here only has to sync the name. */
+static int plan_put(int run_dirfd, int vfd)
+{
+	if (unlinkat(vfd, "plan", 0) < 0 && errno != ENOENT)
+		return log_errno(E_IO, "remove an older plan");
+	if (linkat(run_dirfd, "plan.weir", vfd, "plan", 0) == 0)
+		return 0;
+	return plan_copy(run_dirfd, vfd);
+}
+
+int registry_version_make(struct registry *r, uint64_t version, int run_dirfd)
+{
+	char name[NUMBER_MAX];
+	int vfd, rc;
+
+	BUG_ON(r->lock_fd < 0);
+	number_name(version, name);
+	rc = io_mkdir(r->versions_fd, name, 0700);
+	if (rc < 0)
+		return rc;
+	step("version");
+	vfd = version_open(r, version);
+	if (vfd < 0)
+		return vfd;
+	rc = decision_is_there(vfd);
+	if (rc != 0) {
+		rc = rc < 0 ? rc : -E_AGAIN;
+		goto out;
+	}
+	/* Of an undecided attempt: only this run's count. */
+	if (unlinkat(vfd, "receipts", 0) < 0 && errno != ENOENT)
+		rc = log_errno(E_IO, "remove older receipts");
+	if (rc == 0)
+		rc = io_sweep_tmp(vfd);
+	if (rc >= 0)
+		rc = plan_put(run_dirfd, vfd);
+	step("plan");
+	if (rc == 0)
+		rc = io_fsync_dir(vfd);
+	if (rc == 0)
+		rc = io_fsync_dir(r->versions_fd);
+out:
+	close(vfd);
+	return rc;
+}
+
+int registry_receipts_write(struct registry *r, uint64_t version,
+			    struct slice all)
+{
+	int vfd = version_open(r, version), rc;
+
+	if (vfd < 0)
+		return vfd;
+	rc = io_replace(vfd, "receipts", all.p, all.n);
+	close(vfd);
+	step("receipts");
+	return rc;
+}
+
+int registry_decide(struct registry *r, const struct msg *decision,
+		    bool *linked)
+{
+	uint64_t version = decision->decision.version;
+	struct buf b = { 0 };
+	int vfd, rc;
+
+	BUG_ON(r->lock_fd < 0);
+	vfd = version_open(r, version);
+	if (vfd < 0)
+		return vfd;
+	rc = rec_append(&b, decision);
+	step("decide");
+	if (rc == 0)
+		rc = io_create_once(vfd, "decision", b.p, b.n, linked);
+	step("decided");
+	buf_release(&b);
+	close(vfd);
+	return rc;
+}
+
+/* A symbolic link that says "versions/000042", or nothing. */
+static bool current_is(struct registry *r, const char *want)
+{
+	char now[64];
+	ssize_t n = readlinkat(r->dirfd, "current", now, sizeof now - 1);
+
+	if (n < 0)
+		return false;
+	now[n] = '\0';
+	return strcmp(now, want) == 0;
+}
+
+int registry_repair_current(struct registry *r)
+{
+	char want[64], tmp[64], name[NUMBER_MAX];
+	uint64_t version;
+	int rc = registry_highest(r, &version);
+
+	if (rc < 0)
+		return rc;
+	if (version == 0)
+		return 0;
+	number_name(version, name);
+	snprintf(want, sizeof want, "versions/%s", name);
+	if (current_is(r, want))
+		return 0;
+	snprintf(tmp, sizeof tmp, ".tmp.current.%ld.0", (long)getpid());
+	unlinkat(r->dirfd, tmp, 0);
+	if (symlinkat(want, r->dirfd, tmp) < 0)
+		return log_errno(E_IO, "create %s", tmp);
+	step("current");
+	if (renameat(r->dirfd, tmp, r->dirfd, "current") < 0)
+		return log_errno(E_IO, "rename to current");
+	return io_fsync_dir(r->dirfd);
+}
