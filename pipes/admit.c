@@ -1,24 +1,15 @@
 #include "pipes/admit.h"
 
+#include "common/bits.h"
 #include "common/err.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool bit_get(const uint64_t *v, uint32_t i)
+static uint8_t *held_by(const struct admit *a, uint32_t wave)
 {
-	return v[i / 64] >> (i % 64) & 1;
-}
-
-static void bit_set(uint64_t *v, uint32_t i)
-{
-	v[i / 64] |= UINT64_C(1) << (i % 64);
-}
-
-static uint64_t *held_by(const struct admit *a, uint32_t wave)
-{
-	return a->held + (size_t)wave * a->words;
+	return a->held + wave * a->row;
 }
 
 static void emit(struct admit *a, enum admit_do what, uint32_t bucket)
@@ -80,7 +71,7 @@ static bool wave_may_load(const struct admit *a, uint32_t wave)
 
 static void skip_held(struct admit *a)
 {
-	const uint64_t *held = held_by(a, a->wave);
+	const uint8_t *held = held_by(a, a->wave);
 
 	if (wave_is_void(a, a->wave))
 		a->cursor = a->hi;
@@ -187,7 +178,7 @@ static bool can_grant(const void *m, const void *e)
 	(void)e;
 	if (a->cursor >= a->hi)
 		return false;
-	return a->order == ORDER_WINDOW ||
+	return a->order == ADM_BY_WINDOW ||
 	       credit_has_room(&a->credit, a->bucket[a->cursor].bytes,
 			       a->bucket[a->cursor].exclusive);
 }
@@ -202,13 +193,13 @@ static bool can_next_pass(const void *m, const void *e)
 {
 	const struct admit *a = of(m);
 
-	return a->order == ORDER_WINDOW && pass_is_over(m, e) &&
+	return a->order == ADM_BY_WINDOW && pass_is_over(m, e) &&
 	       a->wave + 1 < a->nwaves;
 }
 
 static bool can_next_window(const void *m, const void *e)
 {
-	return of(m)->order == ORDER_WINDOW && pass_is_over(m, e) &&
+	return of(m)->order == ADM_BY_WINDOW && pass_is_over(m, e) &&
 	       of(m)->lo < of(m)->hi;
 }
 
@@ -244,7 +235,7 @@ static void rebuild(void *m, const void *e)
 	c->bytes.peak = bytes;
 	a->sealing = false;
 	a->lo = a->hi = 0;
-	if (a->order == ORDER_WINDOW) {
+	if (a->order == ADM_BY_WINDOW) {
 		open_window(a);
 		return;
 	}
@@ -257,7 +248,7 @@ static void grant(void *m, const void *e)
 	struct admit *a = m;
 
 	(void)e;
-	if (a->order == ORDER_WAVE)
+	if (a->order == ADM_BY_WAVE)
 		take(a, a->wave, a->cursor);
 	a->pending++;
 	emit(a, ADM_GRANT, a->cursor++);
@@ -283,7 +274,7 @@ static void seal(void *m, const void *e)
 	struct admit *a = m;
 
 	(void)e;
-	if (a->order == ORDER_WINDOW && !a->sealing) {
+	if (a->order == ADM_BY_WINDOW && !a->sealing) {
 		a->sealing = true;
 		a->wave = first_incomplete(a, 0);
 		if (a->wave == a->nwaves)
@@ -332,7 +323,7 @@ static void relink(void *m, const void *e)
 	(void)e;
 	for (uint32_t i = 0; i < a->waves.engines; i++)
 		a->engine[i].heard = false;
-	memset(a->held, 0xff, (size_t)a->nwaves * a->words * sizeof(*a->held));
+	memset(a->held, 0xff, a->nwaves * a->row);
 }
 
 static void note_opened(void *m, const void *event)
@@ -351,20 +342,10 @@ static void note_holds(void *m, const void *event)
 {
 	struct admit *a = m;
 	const struct admit_event *e = event;
-	uint64_t *held = held_by(a, waves_of(&a->waves, e->engine));
+	uint8_t *held = held_by(a, waves_of(&a->waves, e->engine));
 
-	for (uint32_t i = 0; i < a->words; i++) {
-		uint64_t w = 0;
-
-		for (uint32_t b = 0; b < 8; b++) {
-			size_t at = (size_t)i * 8 + b;
-
-			if (at < e->bitmap.n)
-				w |= (uint64_t)(uint8_t)e->bitmap.p[at]
-				     << (8 * b);
-		}
-		held[i] &= w;
-	}
+	for (size_t i = 0; i < a->row; i++)
+		held[i] &= i < e->bitmap.n ? (uint8_t)e->bitmap.p[i] : 0;
 	a->engine[e->engine].heard = true;
 	a->engine[e->engine].sealed = e->sealed;
 }
@@ -401,7 +382,7 @@ static bool is_open(const void *m, const void *event)
 
 	if (a->pending == 0 || e->wave != a->wave)
 		return false;
-	if (a->order == ORDER_WAVE)
+	if (a->order == ADM_BY_WAVE)
 		return credit_is_open(
 			&a->credit, (struct credit_key){ e->wave, e->bucket });
 	return e->bucket >= a->lo && e->bucket < a->cursor &&
@@ -415,7 +396,7 @@ static void released(void *m, const void *event)
 
 	bit_set(held_by(a, a->wave), e->bucket);
 	a->pending--;
-	if (a->order == ORDER_WINDOW)
+	if (a->order == ADM_BY_WINDOW)
 		return;
 	credit_finish(&a->credit, (struct credit_key){ e->wave, e->bucket });
 	give_back(a);
@@ -553,9 +534,9 @@ int admit_init(struct admit *a, const struct admit_limits *lim,
 	    admit_oversize(bucket, nbuckets, lim->bytes) != ID_NONE)
 		return -E_DATA;
 	a->nwaves = waves_count(&a->waves);
-	a->words = nbuckets / 64 + 1;
+	a->row = nbuckets / 8 + 1;
 	a->engine = xcalloc(engines, sizeof(*a->engine));
-	a->held = xcalloc((size_t)a->nwaves * a->words, sizeof(*a->held));
+	a->held = xcalloc(a->nwaves, a->row);
 	credit_init(&a->credit, lim->buckets, lim->bytes,
 		    xcalloc(slots, sizeof(struct credit_slot)), slots);
 	relink(a, NULL);

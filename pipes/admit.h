@@ -27,7 +27,7 @@
 
 #define GRANTS_MAX 1024		/* buckets granted at once, whatever the credit */
 
-enum admit_order { ORDER_WAVE, ORDER_WINDOW };
+enum admit_order { ADM_BY_WAVE, ADM_BY_WINDOW };
 
 struct admit_limits {
 	uint64_t groups;	/* engines of a wave; 0: all at once */
@@ -94,8 +94,8 @@ struct admit {
 	const struct plan_bucket *bucket;	/* lent */
 	uint32_t nbuckets, nwaves;
 	struct admit_engine *engine;
-	uint64_t *held;			/* nwaves bitmaps of `words` words */
-	uint32_t words;
+	uint8_t *held;			/* a row per wave: all of it hold it */
+	size_t row;
 	bool opened, hash_only;
 	uint8_t phase;
 	uint32_t wave;			/* current */

@@ -153,7 +153,7 @@ static void test_window_order(void)
 {
 	start((struct admit_limits){ .groups = 1,
 				     .buckets = 4,
-				     .order = ORDER_WINDOW },
+				     .order = ADM_BY_WINDOW },
 	      2);
 	eq_str(seen(), " g0.0 g0.1 g0.2 g0.3", "a window of 4 to wave 0");
 	for (uint32_t b = 0; b < 4; b++)
@@ -175,7 +175,7 @@ static void test_window_order(void)
 
 static void test_window_exclusive(void)
 {
-	make((struct admit_limits){ .buckets = 4, .order = ORDER_WINDOW }, 1,
+	make((struct admit_limits){ .buckets = 4, .order = ADM_BY_WINDOW }, 1,
 	     1);
 	bucket[2].exclusive = true;
 	EV(OPENED, .phase = 1);
@@ -263,7 +263,7 @@ static void test_window_restart(void)
 {
 	start((struct admit_limits){ .groups = 1,
 				     .buckets = 3,
-				     .order = ORDER_WINDOW },
+				     .order = ADM_BY_WINDOW },
 	      2);
 	seen();
 	EV(LINK, .engine = 0);
@@ -304,8 +304,8 @@ static void test_contract(uint32_t engines, uint32_t groups, bool window)
 	start((struct admit_limits){ .groups = groups,
 				     .buckets = 2,
 				     .bytes = 3072,
-				     .order = window ? ORDER_WINDOW
-						     : ORDER_WAVE },
+				     .order = window ? ADM_BY_WINDOW
+						     : ADM_BY_WAVE },
 	      engines);
 	while (a.state != ADM_DONE && turns++ < 1000) {
 		uint32_t first, count;

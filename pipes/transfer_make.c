@@ -1,0 +1,50 @@
+#include "pipes/transfer.h"
+
+#include <stdlib.h>
+
+static void make_slots(struct transfer *t, uint32_t workers)
+{
+	t->nslots =
+		t->plan->nbuckets < GRANTS_MAX ? t->plan->nbuckets : GRANTS_MAX;
+	t->grant = xcalloc(t->nslots, sizeof(*t->grant));
+	for (uint32_t i = 0; i < t->nslots; i++) {
+		t->grant[i].acked = xcalloc(workers / 8 + 1, 1);
+		t->grant[i].moved = xcalloc(t->plan->nreceivers / 8 + 1, 1);
+	}
+}
+
+void transfer_init(struct transfer *t, const struct plan *plan, bool restarted)
+{
+	uint32_t n = plan->nbuckets, workers = 0;
+
+	*t = (struct transfer){ .plan = plan,
+				.restarted = restarted,
+				.waiting = plan->nengines };
+	t->row = n / 8 + 1;
+	t->engine = xcalloc(plan->nengines, sizeof(*t->engine));
+	for (uint32_t e = 0; e < plan->nengines; e++) {
+		t->engine[e].unanswered = plan->engine[e].receivers;
+		t->engine[e].first_worker = workers;
+		workers += plan->engine[e].workers;
+	}
+	make_slots(t, workers);
+	t->slot_of = xcalloc(n, sizeof(*t->slot_of));
+	t->held = xcalloc(plan->nengines, t->row);
+	claims_init(&t->claims, plan->nengines, n);
+	t->staged = xcalloc(t->row, 1);
+}
+
+void transfer_release(struct transfer *t)
+{
+	for (uint32_t i = 0; i < t->nslots; i++) {
+		free(t->grant[i].acked);
+		free(t->grant[i].moved);
+	}
+	free(t->grant);
+	free(t->engine);
+	free(t->slot_of);
+	free(t->held);
+	free(t->staged);
+	claims_release(&t->claims);
+	*t = (struct transfer){ 0 };
+}
