@@ -3,11 +3,11 @@
  *
  * Common fields: t_ns (CLOCK_MONOTONIC), wall_ms, stage, instance, event;
  * then whichever of these apply: version wave bucket engine worker bytes
- * credit_buckets credit_bytes limit_buckets limit_bytes ms code cause and a
- * free "info".  Names of events are those of DESIGN 10 and fixed once
- * released: planned opened granted staged moved acked released sealed
- * drained excluded decided paused swapped resumed lagging aborted published
- * failed restarted summary.
+ * credit_buckets credit_bytes limit_buckets limit_bytes ms code cause.
+ *
+ * Names of events are those of DESIGN 10 and fixed once released: planned
+ * opened granted staged moved acked released sealed drained excluded decided
+ * paused swapped resumed lagging aborted published failed restarted summary.
  *
  * Every stage appends with O_APPEND and one write(2) per line.  Telling is
  * best effort: a full disk costs the events, never the run (one warning).
@@ -17,22 +17,23 @@
 
 #include "pipes/msg.h"
 
-#define EV_NONE UINT64_MAX	/* a number that does not apply */
+/* A number that may not apply. */
+struct ev_number {
+	bool set;
+	uint64_t n;
+};
+#define EV(number) { true, (number) }
 
+/* HAPPENED("granted", .wave = EV(w), .bucket = EV(b), .engine = name) */
 struct happening {
 	const char *event;
-	uint64_t version, wave, bucket, worker, bytes, ms;
-	uint64_t credit_buckets, credit_bytes, limit_buckets, limit_bytes;
-	const char *engine, *cause;
-	int code;
+	struct ev_number version, wave, bucket, worker, bytes, ms;
+	struct ev_number credit_buckets, credit_bytes, limit_buckets;
+	struct ev_number limit_bytes;
+	const char *engine, *cause;	/* engine: its name */
+	int code;			/* 0: does not apply */
 };
-/* All numbers EV_NONE, all strings NULL. */
-#define HAPPENED(name, ...) ((struct happening){			\
-	.event = name, .version = EV_NONE, .wave = EV_NONE,		\
-	.bucket = EV_NONE, .worker = EV_NONE, .bytes = EV_NONE,		\
-	.ms = EV_NONE, .credit_buckets = EV_NONE,			\
-	.credit_bytes = EV_NONE, .limit_buckets = EV_NONE,		\
-	.limit_bytes = EV_NONE, __VA_ARGS__ })
+#define HAPPENED(...) ((struct happening){ .event = __VA_ARGS__ })
 
 struct events {
 	int fd;				/* -1: given up */

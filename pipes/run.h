@@ -3,7 +3,8 @@
  *
  *	RUN/plan.weir		the whole plan, created once by link
  *	RUN/STAGE.options	resolved options of the first instance
- *	RUN/STAGE.N		instance N of STAGE: its pid; locked while alive
+ *	RUN/STAGE.N		instance N of STAGE: its pid; locked while alive.
+ *				It stays, so that numbers only go up
  *	RUN/STAGE.endpoint	where the newest instance listens (by rename)
  *	RUN/STAGE.N.sock	the Unix socket behind it
  *	RUN/events		one JSON line per event (pipes/events.h)
@@ -11,7 +12,8 @@
  *
  * Default place: $XDG_RUNTIME_DIR/weir/RUN, for root /run/weir/RUN, else a
  * 0700 directory of the user's in the temporary directory.  Owner and mode
- * are checked (-E_PERM).  Names look like 20261129T201032-4f3a9c1e.
+ * are checked (-E_PERM).  Names look like 20261129T201032-4f3a9c1e; those that
+ * users give are at most RUN_NAME_MAX printable ASCII characters.
  *
  * A finished or abandoned run (verdict, or no live instance lock) is removed
  * when a later one starts and more than RUN_KEEP are there; a killed stage's
@@ -45,10 +47,12 @@ int run_default_parent(char **out);
 
 /* Takes the next free instance number of stage (O_EXCL) and locks it. */
 int run_enter(struct run *r, enum stage_id stage);
-/* Removes our endpoint, socket and instance file. */
+/* Removes our endpoint and socket, and gives the lock up. */
 void run_leave(struct run *r);
+/* Is there a newer instance of our stage?  Then we are to end with 76. */
+bool run_is_superseded(const struct run *r);
 /* Is the newest instance of stage alive?  pid 0 if there never was one. */
-bool run_is_alive(struct run *r, enum stage_id stage, pid_t *pid);
+bool run_is_alive(const struct run *r, enum stage_id stage, pid_t *pid);
 
 /* First instance: stores text.  Later: -E_CONFIG, naming the first line that
  * differs.  A later instance that got no options reads them with _read. */
