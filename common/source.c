@@ -180,14 +180,16 @@ static struct slice tensor_in(const struct index *x, uint32_t file)
 	return index_name(x, i);
 }
 
-static bool is_there(const struct source *s, const char *path)
+/* 1, 0, or a negative E_* that is not about being there. */
+static int is_there(const struct source *s, const char *path)
 {
 	struct srcdir_id id;
 	int fd = srcdir_open_file(&s->dir, path, &id);
 
-	if (fd >= 0)
-		close(fd);
-	return fd != -E_NOINPUT;
+	if (fd < 0)
+		return fd == -E_NOINPUT ? 0 : fd;
+	close(fd);
+	return 1;
 }
 
 /* All that are missing are named at once, before any header is read. */
@@ -198,8 +200,9 @@ static int check_shards_exist(const struct opening *o)
 	uint32_t missing = 0;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < x->nfiles; i++) {
-		if (is_there(o->s, x->file[i]))
+	for (uint32_t i = 0; rc >= 0 && i < x->nfiles; i++) {
+		rc = is_there(o->s, x->file[i]);
+		if (rc != 0)
 			continue;
 		list_name(&list, missing, x->file[i]);
 		if (missing++ < LISTED_MAX)
@@ -207,7 +210,9 @@ static int check_shards_exist(const struct opening *o)
 				 SLICE_ARG(tensor_in(x, i)));
 	}
 	list_rest(&list, missing);
-	if (missing)
+	if (rc >= 0)
+		rc = 0;
+	if (rc == 0 && missing)
 		rc = log_error(
 			E_NOINPUT, "source %s: %u of %u shards missing: %s",
 			o->s->dir.path, missing, x->nfiles, buf_cstr(&list));
