@@ -60,7 +60,7 @@ static bool is_plain(const unsigned char *p)
 	return ((v | below | del) & 0x80 * ones) == 0;
 }
 
-static bool is_text(struct slice s)
+bool msg_is_text(struct slice s)
 {
 	const unsigned char *p = (const void *)s.p;
 
@@ -79,7 +79,7 @@ static const char *text_fault(struct slice s, uint32_t max)
 {
 	if (s.n > max)
 		return "too long";
-	return is_text(s) ? NULL : "not UTF-8 without control characters";
+	return msg_is_text(s) ? NULL : "not UTF-8 without control characters";
 }
 
 struct slice msg_text(char *out, size_t size, const char *text)

@@ -90,6 +90,8 @@ int msg_pack(struct buf *out, const struct msg *m);
  * use.  -E_PROTO, logged with message and field (see log_quiet_thread). */
 int msg_unpack(struct msg *m, struct msg_arena *a, struct slice frame);
 
+/* May a STR hold it, but for its length? */
+bool msg_is_text(struct slice s);
 /* A lent copy of text that any STR of size - 1 bytes takes: cut between
  * characters, what is no UTF-8 or a control character becomes '?'. */
 struct slice msg_text(char *out, size_t size, const char *text);

@@ -45,6 +45,15 @@ int rec_append(struct buf *b, const struct msg *m)
 	return 0;
 }
 
+void rec_append_frame(struct buf *b, struct slice frame)
+{
+	char head[HEAD_LEN];
+
+	put_head(head, frame);
+	buf_add(b, head, HEAD_LEN);
+	buf_add(b, frame.p, frame.n);
+}
+
 static int check_magic(struct rec_reader *r)
 {
 	if (r->all.n < MAGIC_LEN ||

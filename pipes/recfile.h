@@ -19,6 +19,8 @@
 
 /* Starts b with the magic if empty, appends one record. */
 int rec_append(struct buf *b, const struct msg *m);
+/* The record of a packed frame alone, for files that are streamed. */
+void rec_append_frame(struct buf *b, struct slice frame);
 
 /* Sequential or random reading of a file mapped or held in memory. */
 struct rec_reader {

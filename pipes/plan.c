@@ -1,0 +1,211 @@
+#include "pipes/plan.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "pipes/plan_build.h"
+#include "pipes/planfile.h"
+#include "pipes/stage.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#define PLAN_NAME "plan.weir"
+
+/* The stage's own state. */
+struct planning {
+	const struct plan_conf *conf;
+	struct m_end end;
+};
+
+/* ---- the plan file ---- */
+
+/* Builds the plan into a file named name; once: it must not be there. */
+static int write_plan(const struct plan_conf *conf, int dirfd, const char *name,
+		      bool once, struct m_end *end)
+{
+	struct plan_input in;
+	struct io_stream file;
+	struct plan_output out = { .file = &file };
+	bool linked;
+	int rc = plan_input_open(&in, conf);
+
+	if (rc < 0)
+		return rc;
+	rc = io_stream_open(&file, dirfd, name);
+	if (rc < 0)
+		goto close_input;
+	rc = plan_build(&in, conf, &out, end);
+	if (rc < 0)
+		io_stream_drop(&file);
+	else if (once)
+		rc = io_stream_create_once(&file, &linked);
+	else
+		rc = io_stream_replace(&file);
+close_input:
+	plan_input_release(&in);
+	return rc;
+}
+
+static int read_plan(int dirfd, struct m_end *end)
+{
+	struct plan p;
+	int rc = plan_open(&p, dirfd, PLAN_NAME);
+
+	if (rc < 0)
+		return rc;
+	*end = p.end;
+	plan_close(&p);
+	return 0;
+}
+
+/* Another instance was faster: fine if it planned the same. */
+static int compare_plan(int dirfd, const struct m_end *ours, struct m_end *end)
+{
+	int rc = read_plan(dirfd, end);
+
+	if (rc == 0 && !digest_eq(&ours->digest, &end->digest))
+		return log_error(E_AGAIN, "the run holds another plan");
+	return rc;
+}
+
+/* ---- the stage ---- */
+
+static int prepare(struct stage *s)
+{
+	struct planning *p = s->self;
+	int dirfd = s->run.dirfd;
+	struct m_end ours;
+	int rc;
+
+	if (faccessat(dirfd, PLAN_NAME, F_OK, 0) == 0)
+		return read_plan(dirfd, &p->end);
+	rc = write_plan(p->conf, dirfd, PLAN_NAME, true, &ours);
+	if (rc == -E_AGAIN)
+		return compare_plan(dirfd, &ours, &p->end);
+	if (rc < 0)
+		return rc;
+	p->end = ours;
+	events_tell(&s->events, &HAPPENED("planned", .bytes = EV(ours.bytes)));
+	return 0;
+}
+
+static int start(struct stage *s)
+{
+	(void)s;
+	return 0;
+}
+
+static int peer_up(struct stage *s, enum dir d)
+{
+	const struct planning *p = s->self;
+	struct msg m = { .type = M_end, .end = p->end };
+	int rc;
+
+	if (d != DOWN)
+		return 0;
+	rc = stage_send(s, DOWN, &m);
+	/* Gone again already: it will say hello again. */
+	return rc == -E_AGAIN ? 0 : rc;
+}
+
+/* What comes up the link is for admit and transfer; plan has said all. */
+static int message(struct stage *s, enum dir d, const struct msg *m)
+{
+	(void)s;
+	(void)d;
+	(void)m;
+	return 0;
+}
+
+static bool done_with_up(const struct stage *s)
+{
+	(void)s;
+	return true;
+}
+
+static void stop(struct stage *s)
+{
+	(void)s;
+}
+
+static const struct stage_ops ops = {
+	.id = STAGE_PLAN,
+	.prepare = prepare,
+	.start = start,
+	.peer_up = peer_up,
+	.msg = message,
+	.done_with_up = done_with_up,
+	.stop = stop,
+};
+
+/* The options of the run's first plan, for one started with --run alone. */
+static int load_options(struct plan_conf *conf)
+{
+	struct buf text = { 0 };
+	struct run run;
+	int rc;
+
+	if (!conf->common.run)
+		return 0;
+	rc = run_open(&run, conf->common.run, false);
+	if (rc < 0)
+		return rc;
+	rc = run_options_read(&run, STAGE_PLAN, &text);
+	if (rc >= 0)
+		rc = opt_load(&plan_spec, conf, buf_slice(&text));
+	else if (rc == -E_NOINPUT)
+		rc = 0;
+	run_close(&run);
+	buf_release(&text);
+	return rc;
+}
+
+static int check_stage(struct plan_conf *conf)
+{
+	int rc;
+
+	if (isatty(STDOUT_FILENO))
+		return log_error(E_USAGE, "stdout is a terminal: pipe it to "
+					  "weir-admit, or give -o FILE or "
+					  "--dry-run");
+	rc = load_options(conf);
+	return rc < 0 ? rc : plan_check_options(conf);
+}
+
+static int run_stage(struct plan_conf *conf)
+{
+	struct planning self = { .conf = conf };
+	struct stage stage = { 0 };
+	struct buf text = { 0 };
+	struct stage_conf common;
+	int rc = check_stage(conf);
+
+	if (rc < 0)
+		return stage_fail_early(rc);
+	opt_dump(&plan_spec, conf, &text);
+	common = (struct stage_conf){
+		.run = conf->common.run,
+		.stage_timeout_ms = (uint64_t)conf->stage_timeout_ms,
+		.json = conf->common.json,
+		.verbose = (int)conf->common.verbose,
+		.options = buf_cstr(&text),
+	};
+	rc = stage_run(&stage, &ops, &common, &self);
+	buf_release(&text);
+	return rc;
+}
+
+int plan_run(struct plan_conf *conf)
+{
+	struct m_end end;
+	int rc = 0;
+
+	if (conf->out && conf->dry_run)
+		rc = plan_check_options(conf);
+	else if (conf->dry_run)
+		rc = plan_show(conf);
+	else if (conf->out)
+		rc = write_plan(conf, AT_FDCWD, conf->out, false, &end);
+	else
+		return run_stage(conf);
+	return err_exit_code(rc);
+}

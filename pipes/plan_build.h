@@ -1,0 +1,48 @@
+/*
+ * plan_build.h - from a checkpoint and a fleet to the records of a plan.
+ *
+ * Records come in the order of planfile.h.  Files keep source.h's order (by
+ * path, shards and carried files alike).  Engines: staged kinds first, fleet
+ * order within each kind.  Buckets hold parts in (file, offset) order: of a
+ * shard its header, then its tensors; of a carried file all of it.  Headers
+ * and carried files above the bucket size are split as common/bucket.h says,
+ * tensors only with --split-tensors.
+ *
+ * The same source and options give the same bytes.  Records are handed on as
+ * they are made: memory is the source's, one bucket's parts and one buffer,
+ * whatever the plan's length.
+ */
+#ifndef WEIR_PLAN_BUILD_H
+#define WEIR_PLAN_BUILD_H
+
+#include "common/fleet.h"
+#include "common/io.h"
+#include "common/source.h"
+#include "pipes/msg.h"
+#include "pipes/options.h"
+
+/* What is planned. */
+struct plan_input {
+	struct fleet fleet;
+	struct source source;
+	const char *transport;		/* resolved; static */
+};
+/* Opens and checks all of it: fleet and names first, then the source.  One
+ * line and -E_USAGE, -E_CONFIG, -E_DATA, -E_NOINPUT. */
+int plan_input_open(struct plan_input *in, const struct plan_conf *conf);
+void plan_input_release(struct plan_input *in);
+/* The same checks of the command line alone. */
+int plan_check_options(const struct plan_conf *conf);
+
+/* Where it goes. */
+struct plan_output {
+	struct io_stream *file;		/* NULL: nowhere */
+	/* Told of each bucket, if not NULL; lent for the call. */
+	int (*bucket)(void *arg, const struct m_bucket *b);
+	void *arg;
+};
+/* *end is the plan's end record.  -E_DATA, -E_IO. */
+int plan_build(const struct plan_input *in, const struct plan_conf *conf,
+	       const struct plan_output *out, struct m_end *end);
+
+#endif

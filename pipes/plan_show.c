@@ -1,0 +1,198 @@
+#include "common/credit.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/jsonw.h"
+#include "common/log.h"
+#include "common/wave.h"
+#include "pipes/plan.h"
+#include "pipes/plan_build.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct show {
+	const struct plan_conf *conf;
+	const struct plan_input *in;
+	struct buf sizes; /* uint64_t, bytes of each bucket */
+	struct m_end end;
+	struct waves waves;
+	struct credit credit; /* its peaks, for one wave */
+	uint32_t windows;
+};
+
+static const struct m_part *largest_tensor(const struct m_bucket *b)
+{
+	const struct m_part *largest = NULL;
+
+	for (uint32_t i = 0; i < b->parts.n; i++)
+		if (b->parts.v[i].kind == PART_TENSOR &&
+		    (!largest || b->parts.v[i].bytes > largest->bytes))
+			largest = &b->parts.v[i];
+	return largest;
+}
+
+static int take_bucket(void *arg, const struct m_bucket *b)
+{
+	struct show *s = arg;
+	uint64_t limit = s->conf->limits.bytes;
+	const struct m_part *t;
+
+	buf_add(&s->sizes, &b->bytes, sizeof b->bytes);
+	if (limit == 0 || b->bytes <= limit)
+		return 0;
+	t = largest_tensor(b);
+	return log_error(E_DATA,
+			 "bucket %u of %" PRIu64 " bytes (largest tensor "
+			 "\"%.*s\" of %" PRIu64
+			 ") exceeds --max-inflight-bytes "
+			 "of %" PRIu64,
+			 b->id, b->bytes, t ? (int)t->name.n : 0,
+			 t ? t->name.p : "", t ? t->bytes : 0, limit);
+}
+
+/* Takes all buckets of a wave as early as credit allows: the peak. */
+static void fill_credit(struct show *s)
+{
+	const uint64_t *bytes = (const void *)s->sizes.p;
+	struct credit_slot *slot = xcalloc(s->end.buckets, sizeof *slot);
+	struct credit_key oldest = { 0 };
+	uint64_t got;
+
+	credit_init(&s->credit, s->conf->limits.buckets, s->conf->limits.bytes,
+		    slot, s->end.buckets);
+	for (uint32_t i = 0; i < s->end.buckets; i++) {
+		struct credit_key k = { 0, i };
+
+		if (credit_take(&s->credit, k, bytes[i], false) == 0)
+			continue;
+		s->windows++;
+		while (credit_take(&s->credit, k, bytes[i], false) != 0) {
+			credit_finish(&s->credit, oldest);
+			credit_release(&s->credit, &oldest, &got);
+			oldest.bucket++;
+		}
+	}
+	free(slot);
+	s->credit.slot = NULL;
+}
+
+static uint64_t milliseconds(const struct show *s, uint32_t waves)
+{
+	__uint128_t ms =
+		(__uint128_t)s->end.bytes * 1000 * waves / s->conf->rate;
+
+	return ms > UINT64_MAX ? UINT64_MAX : (uint64_t)ms;
+}
+
+static void say_time(struct buf *b, uint64_t ms)
+{
+	buf_addf(b, "%" PRIu64 ".%03" PRIu64 " s", ms / 1000, ms % 1000);
+}
+
+static void say_wave(const struct show *s, struct buf *b, uint32_t i)
+{
+	uint32_t first, count;
+
+	waves_get(&s->waves, i, &first, &count);
+	buf_addf(b, "wave %u:", i);
+	for (uint32_t e = first; e < first + count; e++)
+		buf_addf(b, " %s", s->in->fleet.engine[e].name);
+	buf_addf(b,
+		 "; %u buckets, %" PRIu64 " bytes to each; peak credit %" PRIu64
+		 " buckets, %" PRIu64 " bytes; ",
+		 s->end.buckets, s->end.bytes, s->credit.buckets.peak,
+		 s->credit.bytes.peak);
+	say_time(b, milliseconds(s, 1));
+	buf_addf(b, "\n");
+}
+
+static void say_all(const struct show *s, struct buf *b)
+{
+	bool window = s->conf->limits.order == ORDER_WINDOW;
+	uint32_t waves = waves_count(&s->waves);
+
+	buf_addf(b,
+		 "plan: %u engines, %u buckets, %" PRIu64 " tensors, %" PRIu64
+		 " bytes; transport %s, order %s\n",
+		 s->end.engines, s->end.buckets, s->end.tensors, s->end.bytes,
+		 s->in->transport, window ? "window" : "wave");
+	for (uint32_t i = 0; i < waves; i++)
+		say_wave(s, b, i);
+	buf_addf(b, "total: %u waves, ", waves);
+	say_time(b, milliseconds(s, waves));
+	buf_addf(b, " at %" PRIu64 " bytes/s to each engine\n", s->conf->rate);
+}
+
+static int json_wave(const struct show *s, struct buf *b, uint32_t i)
+{
+	uint32_t first, count;
+	struct jsonw j;
+
+	waves_get(&s->waves, i, &first, &count);
+	jsonw_begin(&j, b, JSONW_LINE_MAX);
+	jsonw_object(&j, NULL);
+	jsonw_u64(&j, "wave", i);
+	jsonw_array(&j, "engines");
+	for (uint32_t e = first; e < first + count; e++)
+		jsonw_str(&j, NULL, s->in->fleet.engine[e].name);
+	jsonw_end(&j);
+	jsonw_u64(&j, "buckets", s->end.buckets);
+	jsonw_u64(&j, "bytes", s->end.bytes);
+	jsonw_u64(&j, "peak_credit_buckets", s->credit.buckets.peak);
+	jsonw_u64(&j, "peak_credit_bytes", s->credit.bytes.peak);
+	jsonw_u64(&j, "ms", milliseconds(s, 1));
+	jsonw_end(&j);
+	return jsonw_finish(&j);
+}
+
+static int write_out(const struct show *s)
+{
+	struct buf b = { 0 };
+	int rc = 0;
+
+	if (!s->conf->common.json)
+		say_all(s, &b);
+	else
+		for (uint32_t i = 0; i < waves_count(&s->waves) && rc == 0; i++)
+			rc = json_wave(s, &b, i);
+	if (rc == 0)
+		rc = io_write_full(STDOUT_FILENO, b.p, b.n);
+	buf_release(&b);
+	return rc < 0 ? rc : 0;
+}
+
+/* All kinds that can be planned so far are staged ones. */
+static int make_waves(struct show *s)
+{
+	uint64_t groups = s->conf->limits.groups;
+
+	if (groups > UINT32_MAX)
+		return log_error(E_USAGE,
+				 "--max-inflight-engine-groups %" PRIu64
+				 ": above %" PRIu32,
+				 groups, UINT32_MAX);
+	return waves_init(&s->waves, s->in->fleet.n, s->in->fleet.n,
+			  (int64_t)groups);
+}
+
+int plan_show(const struct plan_conf *conf)
+{
+	struct plan_input in;
+	struct show s = { .conf = conf, .in = &in };
+	struct plan_output out = { .bucket = take_bucket, .arg = &s };
+	int rc = plan_input_open(&in, conf);
+
+	if (rc < 0)
+		return rc;
+	rc = make_waves(&s);
+	if (rc == 0)
+		rc = plan_build(&in, conf, &out, &s.end);
+	if (rc == 0) {
+		fill_credit(&s);
+		rc = write_out(&s);
+	}
+	buf_release(&s.sizes);
+	plan_input_release(&in);
+	return rc;
+}
