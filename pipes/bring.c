@@ -1,0 +1,228 @@
+#include "pipes/bring.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BIT(call) (1u << (call))
+
+static void step(struct bring_one *o, enum homing_ev ev);
+
+void bring_init(struct bring *b, struct loop *l, uint32_t n, uint32_t instance)
+{
+	*b = (struct bring){ .loop = l,
+			     .n = n,
+			     .tokens = (uint64_t)instance << 32 };
+	b->one = xcalloc(n + 1, sizeof *b->one);
+}
+
+void bring_release(struct bring *b)
+{
+	for (uint32_t i = 0; b->loop && i < b->n; i++) {
+		loop_disarm(b->loop, &b->one[i].retry);
+		loop_disarm(b->loop, &b->one[i].deadline);
+	}
+	free(b->one);
+	*b = (struct bring){ 0 };
+}
+
+/* A lost reply must leave time for another attempt. */
+static int64_t attempt_ms(const struct bring_one *o, int64_t whole)
+{
+	int64_t left = o->due_ms - clock_mono_ms();
+	int64_t part = whole / BRING_ATTEMPTS;
+
+	return left < part || part < 1 ? (left > 0 ? left : 1) : part;
+}
+
+static void ask(struct bring_one *o, enum engine_call call, int64_t ms)
+{
+	struct engine_ask a = {
+		.call = call, .ms = ms, .token = o->token, .cause = o->b->cause
+	};
+
+	o->waiting |= BIT(call);
+	engine_ask(o->e, &a);
+}
+
+static void try_swap(struct bring_one *o)
+{
+	static const enum engine_call order[] = { EC_PAUSE, EC_SWAP,
+						  EC_SET_VERSION, EC_RESUME };
+	int64_t ms = attempt_ms(o, o->b->engine_ms);
+
+	o->token = ++o->b->tokens;
+	for (size_t i = 0; i < COUNT(order); i++)
+		ask(o, order[i], ms);
+}
+
+static void set_deadline(struct bring_one *o, int64_t ms)
+{
+	o->due_ms = clock_mono_ms() + ms;
+	loop_arm(o->b->loop, &o->deadline, ms);
+}
+
+static void finish(struct bring_one *o, bool home)
+{
+	loop_disarm(o->b->loop, &o->retry);
+	loop_disarm(o->b->loop, &o->deadline);
+	o->waiting = 0;
+	o->b->done(o->b->arg, o->e, home);
+}
+
+static void act(struct bring_one *o, enum homing_act a)
+{
+	struct bring *b = o->b;
+
+	o->rc = 0;
+	o->waiting = 0;
+	switch (a) {
+	case HA_PROBE:
+		ask(o, EC_PROBE, attempt_ms(o, b->engine_ms));
+		break;
+	case HA_RECEIPT:
+		/* A restarted engine reads its slot again first. */
+		set_deadline(o, b->load_ms + b->engine_ms);
+		ask(o, EC_RECEIPT, attempt_ms(o, b->load_ms));
+		break;
+	case HA_SWAP:
+		try_swap(o);
+		break;
+	case HA_CANCEL:
+		ask(o, EC_ABORT, attempt_ms(o, b->engine_ms));
+		break;
+	case HA_TIMER:
+		loop_arm(b->loop, &o->retry, BRING_RETRY_MS);
+		break;
+	case HA_HOME:
+	case HA_AWAY:
+		finish(o, a == HA_HOME);
+		break;
+	default:
+		break;
+	}
+}
+
+static void step(struct bring_one *o, enum homing_ev ev)
+{
+	if (homing_step(&o->m, ev) == 0)
+		act(o, o->m.act);
+}
+
+static void on_retry(void *arg)
+{
+	step(arg, HE_TIMER);
+}
+
+static void on_deadline(void *arg)
+{
+	struct bring_one *o = arg;
+
+	if (o->e->cause[0] == '\0')
+		snprintf(o->e->cause, sizeof o->e->cause,
+			 "engine %s: no answer in time", o->e->name);
+	step(o, HE_DEADLINE);
+}
+
+void bring_it(struct bring *b, struct engine *e, enum homing_ev how)
+{
+	struct bring_one *o = &b->one[e->id];
+
+	BUG_ON(e->id >= b->n);
+	if (o->used)
+		return;
+	*o = (struct bring_one){ .b = b,
+				 .e = e,
+				 .used = true,
+				 .retry = { .fn = on_retry, .arg = o },
+				 .deadline = { .fn = on_deadline, .arg = o } };
+	e->cause[0] = '\0';
+	set_deadline(o, b->engine_ms);
+	step(o, how);
+}
+
+bool bring_has(const struct bring *b, const struct engine *e)
+{
+	return e->id < b->n && b->one[e->id].used && b->one[e->id].e == e;
+}
+
+/* Does every part serve the version, or a newer one that a later run gave
+ * it? */
+static bool is_serving(const struct engine *e)
+{
+	for (uint32_t i = 0; i < e->nparts; i++) {
+		const struct engine_facts *f = &e->part[i].facts;
+
+		if (f->serving > e->goal->version)
+			continue;
+		if (f->serving != e->goal->version ||
+		    !digest_eq(&f->content, &e->goal->content))
+			return false;
+	}
+	return true;
+}
+
+static bool is_paused(const struct engine *e)
+{
+	for (uint32_t i = 0; i < e->nparts; i++)
+		if (e->part[i].facts.paused)
+			return true;
+	return false;
+}
+
+/* Only what was decided may be swapped in. */
+static bool is_right(struct engine *e)
+{
+	char want[DIGEST_HEX], got[DIGEST_HEX];
+
+	for (uint32_t i = 0; i < e->nparts; i++) {
+		const struct engine_receipt *r = e->part[i].receipt;
+
+		if (r->version == e->goal->version &&
+		    digest_eq(&r->received, &e->goal->content))
+			continue;
+		snprintf(e->cause, sizeof e->cause,
+			 "engine %s: holds version %llu with content %s, "
+			 "decided is %s",
+			 e->name, (unsigned long long)r->version,
+			 digest_hex(&r->received, got),
+			 digest_hex(&e->goal->content, want));
+		return false;
+	}
+	return true;
+}
+
+static enum homing_ev meaning(struct bring_one *o, enum engine_call call)
+{
+	o->fenced = o->rc == -E_FENCED;
+	if (o->fenced)
+		return HE_REFUSED;
+	if (o->rc < 0)
+		return HE_FAILED;
+	if (call == EC_PROBE && is_serving(o->e))
+		return is_paused(o->e) ? HE_HELD : HE_THERE;
+	if (call == EC_RECEIPT && !is_right(o->e))
+		return HE_REFUSED;
+	return HE_OK;
+}
+
+bool bring_answer(struct bring *b, struct engine *e, enum engine_call call,
+		  int rc)
+{
+	struct bring_one *o;
+
+	if (!bring_has(b, e))
+		return false;
+	o = &b->one[e->id];
+	if (!(o->waiting & BIT(call)))
+		return true;
+	o->waiting &= ~BIT(call);
+	if (rc < 0 && o->rc == 0)
+		o->rc = rc;
+	if (o->waiting == 0)
+		step(o, meaning(o, call));
+	return true;
+}

@@ -1,0 +1,333 @@
+/*
+ * en_native.c - engines with a weir-engine beside each: one request per
+ * receiver over the fan, answered when all receivers have answered.
+ *
+ * Bytes and post-load are transfer's to move and to seal; flush and
+ * set_version are what a swap does by itself.
+ */
+#include "pipes/engine_ops.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A tag is the call and its round. */
+#define TAG(call, round) ((uint64_t)(round) << 8 | (call))
+
+static void text_of(char *out, size_t size, struct slice s)
+{
+	snprintf(out, size, "%.*s", SLICE_ARG(s));
+}
+
+static int blame(struct engine *e, const struct engine_part *p,
+		 enum engine_call call, int rc, const char *why)
+{
+	snprintf(e->cause, sizeof e->cause, "engine %s (%s): %s: %s", e->name,
+		 p->endpoint, engine_call_name(call), why);
+	return rc;
+}
+
+static struct m_fence fence(const struct engine_goal *g)
+{
+	return (struct m_fence){ .registry = slice_of(g->registry),
+				 .epoch = g->epoch,
+				 .run = slice_of(g->run),
+				 .stage = STAGE_COMMIT,
+				 .instance = g->instance };
+}
+
+static void ask_part(struct engine *e, uint32_t i, uint32_t round,
+		     const struct engine_ask *ask, struct msg *m)
+{
+	struct engine_part *p = &e->part[i];
+	int rc = fan_call(e->host->fan, p->receiver, m, TAG(ask->call, round),
+			  1, (uint64_t)(ask->ms > 0 ? ask->ms : 1));
+
+	if (rc < 0)
+		engine_fail_soon(e, ask->call,
+				 blame(e, p, ask->call, rc, "not reachable"));
+}
+
+/* Asks every part; fill makes the message for one. */
+static void ask_all(struct engine *e, const struct engine_ask *ask,
+		    void (*fill)(struct engine *, struct engine_part *,
+				 const struct engine_ask *, struct msg *))
+{
+	uint32_t round = engine_open_call(e, ask->call, e->nparts);
+
+	for (uint32_t i = 0; i < e->nparts; i++) {
+		struct msg m = { 0 };
+
+		fill(e, &e->part[i], ask, &m);
+		ask_part(e, i, round, ask, &m);
+	}
+}
+
+#define FILL(call)                                                       \
+	static void fill_##call(struct engine *e, struct engine_part *p, \
+				const struct engine_ask *ask, struct msg *m)
+#define ASK(call)                                               \
+	static void native_##call(struct engine *e,             \
+				  const struct engine_ask *ask) \
+	{                                                       \
+		ask_all(e, ask, fill_##call);                   \
+	}
+
+FILL(probe)
+{
+	(void)ask;
+	m->type = M_probe;
+	m->probe.fence = fence(e->goal);
+	m->probe.name = slice_of(e->name);
+	m->probe.version = e->goal->version;
+	m->probe.bytes = e->goal->bytes;
+	m->probe.workers = p->workers;
+}
+ASK(probe)
+
+FILL(begin)
+{
+	const struct engine_goal *g = e->goal;
+
+	(void)ask;
+	m->type = M_begin;
+	m->begin.fence = fence(g);
+	m->begin.boot = slice_of(p->boot);
+	m->begin.version = g->version;
+	m->begin.structure = g->structure;
+	m->begin.bytes = g->bytes;
+	m->begin.buckets = g->buckets;
+	m->begin.proof = g->proof;
+	m->begin.worker = p->worker;
+	m->begin.workers = p->workers;
+	m->begin.files.v = (struct m_slotfile *)g->files;
+	m->begin.files.n = g->nfiles;
+}
+ASK(begin)
+
+FILL(receipt)
+{
+	(void)ask;
+	m->type = M_ask_receipt;
+	m->ask_receipt.fence = fence(e->goal);
+	m->ask_receipt.boot = slice_of(p->boot);
+	m->ask_receipt.version = e->goal->version;
+}
+ASK(receipt)
+
+FILL(pause)
+{
+	m->type = M_pause;
+	m->pause.fence = fence(e->goal);
+	m->pause.boot = slice_of(p->boot);
+	m->pause.token = ask->token;
+	m->pause.lease_ms = e->goal->lease_ms;
+}
+ASK(pause)
+
+FILL(swap)
+{
+	m->type = M_swap;
+	m->swap.fence = fence(e->goal);
+	m->swap.boot = slice_of(p->boot);
+	m->swap.version = e->goal->version;
+	m->swap.content = e->goal->content;
+	m->swap.token = ask->token;
+}
+ASK(swap)
+
+FILL(resume)
+{
+	m->type = M_resume;
+	m->resume.fence = fence(e->goal);
+	m->resume.boot = slice_of(p->boot);
+	m->resume.token = ask->token;
+}
+ASK(resume)
+
+FILL(abort)
+{
+	(void)p;
+	m->type = M_cancel;
+	m->cancel.fence = fence(e->goal);
+	m->cancel.cause = slice_of(ask->cause ? ask->cause : "");
+}
+ASK(abort)
+
+static const enum msg_type reply_of[EC_N] = {
+	[EC_PROBE] = M_state,	  [EC_BEGIN] = M_begun,
+	[EC_PAUSE] = M_paused,	  [EC_RECEIPT] = M_receipt,
+	[EC_SWAP] = M_swapped,	  [EC_RESUME] = M_resumed,
+	[EC_ABORT] = M_cancelled,
+};
+
+static void take_state(struct engine_part *p, const struct m_state *s)
+{
+	struct engine_facts *f = &p->facts;
+
+	if (p->boot[0] && !slice_eq(s->boot, slice_of(p->boot)))
+		p->reborn = true;
+	text_of(p->boot, sizeof p->boot, s->boot);
+	text_of(f->registry, sizeof f->registry, s->registry);
+	f->epoch = s->epoch;
+	f->serving = s->serving;
+	f->staged = s->staged;
+	f->room = s->room;
+	f->content = s->content;
+	f->sealed = s->sealed;
+	f->paused = s->paused;
+}
+
+static void take_receipt(struct engine_part *p, const struct m_receipt *r)
+{
+	struct engine_receipt *o = p->receipt;
+
+	if (!o)
+		o = p->receipt = xmalloc(sizeof *o);
+	*o = (struct engine_receipt){ .worker = r->worker,
+				      .workers = r->workers,
+				      .epoch = r->epoch,
+				      .version = r->version,
+				      .bytes = r->bytes,
+				      .received = r->received,
+				      .installed = r->installed,
+				      .proof = r->proof,
+				      .varies = r->varies };
+	text_of(o->engine, sizeof o->engine, r->engine);
+	text_of(o->boot, sizeof o->boot, r->boot);
+	text_of(o->registry, sizeof o->registry, r->registry);
+	text_of(o->run, sizeof o->run, r->run);
+	text_of(o->post_load, sizeof o->post_load, r->post_load);
+}
+
+/* A name that is not the fleet's is another engine at that address. */
+static int take(struct engine *e, struct engine_part *p, enum engine_call call,
+		const struct msg *m)
+{
+	char why[ENGINE_CAUSE / 2];
+
+	if (m->type == M_refused) {
+		snprintf(why, sizeof why, "%.*s", SLICE_ARG(m->refused.cause));
+		return blame(e, p, call,
+			     m->refused.code ? -(int)m->refused.code : -E_PROTO,
+			     why);
+	}
+	if (m->type != reply_of[call]) {
+		snprintf(why, sizeof why, "expected %s, got %s",
+			 msg_name(reply_of[call]), msg_name(m->type));
+		return blame(e, p, call, -E_PROTO, why);
+	}
+	if (m->type == M_state && !slice_eq(m->state.name, slice_of(e->name))) {
+		snprintf(why, sizeof why, "it calls itself \"%.*s\"",
+			 SLICE_ARG(m->state.name));
+		return blame(e, p, call, -E_CONFIG, why);
+	}
+	if (m->type == M_swapped && m->swapped.version != e->goal->version) {
+		snprintf(why, sizeof why, "it now serves %llu, expected %llu",
+			 (unsigned long long)m->swapped.version,
+			 (unsigned long long)e->goal->version);
+		return blame(e, p, call, -E_PROTO, why);
+	}
+	if (m->type == M_state)
+		take_state(p, &m->state);
+	if (m->type == M_receipt)
+		take_receipt(p, &m->receipt);
+	if (m->type == M_resumed)
+		p->pause_us = m->resumed.pause_us;
+	return 0;
+}
+
+static void on_reply(void *arg, uint32_t receiver, uint64_t tag,
+		     const struct msg *m, int rc)
+{
+	struct engine_host *h = arg;
+	struct engine *e = h->route[receiver].e;
+	struct engine_part *p = &e->part[h->route[receiver].part];
+	enum engine_call call = tag & 0xff;
+
+	if (e->open[call].left == 0 || tag >> 8 != e->open[call].round)
+		return; /* of a call that was given up */
+	if (rc < 0)
+		rc = blame(e, p, call, rc,
+			   rc == -E_TIMEOUT ? "no answer in time"
+					    : "it went away");
+	else
+		rc = take(e, p, call, m);
+	engine_part_done(e, call, rc);
+}
+
+static void on_stray(void *arg, uint32_t receiver, const struct msg *m)
+{
+	struct engine_host *h = arg;
+
+	log_debug("engine %s: late %s dropped", h->route[receiver].e->name,
+		  msg_name(m->type));
+}
+
+static void on_lost(void *arg, uint32_t receiver)
+{
+	struct engine_host *h = arg;
+
+	if (h->lost)
+		h->lost(h->arg, h->route[receiver].e);
+}
+
+static const struct fan_ops fan_calls = {
+	.reply = on_reply,
+	.stray = on_stray,
+	.lost = on_lost,
+};
+
+static int native_open(struct engine *e)
+{
+	struct engine_host *h = e->host;
+
+	if (!h->fan)
+		h->fan = fan_new(h->loop, &fan_calls, h);
+	for (uint32_t i = 0; i < e->nparts; i++) {
+		int id = fan_add(h->fan, e->part[i].endpoint);
+
+		if (id < 0)
+			return id;
+		e->part[i].receiver = (uint32_t)id;
+		h->route = xreallocarray(h->route, (size_t)id + 1,
+					 sizeof *h->route);
+		h->nroutes = (uint32_t)id + 1;
+		h->route[id].e = e;
+		h->route[id].part = i;
+	}
+	return 0;
+}
+
+static void native_close(struct engine *e)
+{
+	for (unsigned c = 0; c < EC_N; c++)
+		e->open[c].left = 0;
+	if (!e->host->fan)
+		return;
+	for (uint32_t i = 0; i < e->nparts; i++)
+		if (e->part[i].receiver != ID_NONE)
+			fan_forget(e->host->fan, e->part[i].receiver);
+}
+
+const struct engine_ops en_native_ops = {
+	.name = "native",
+	.kind = ENGINE_NATIVE,
+	.open = native_open,
+	.call = {
+		[EC_PROBE] = native_probe,
+		[EC_BEGIN] = native_begin,
+		[EC_PAUSE] = native_pause,
+		[EC_FLUSH] = engine_skip,
+		[EC_LOAD] = engine_skip,
+		[EC_SEAL] = engine_skip,
+		[EC_RECEIPT] = native_receipt,
+		[EC_SWAP] = native_swap,
+		[EC_SET_VERSION] = engine_skip,
+		[EC_RESUME] = native_resume,
+		[EC_ABORT] = native_abort,
+	},
+	.close = native_close,
+};

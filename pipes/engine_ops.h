@@ -1,0 +1,167 @@
+/*
+ * engine_ops.h - the seam between commit and an inference engine.
+ *
+ * An adapter fills one const table; no slot is NULL (what an engine cannot or
+ * need not do is engine_skip).  Every call is asynchronous and is answered
+ * once, by host->answer, never from inside the call: 0, or -E_* with the
+ * cause in e->cause.  -E_TIMEOUT when ask->ms are over.  A second call of the
+ * same kind forgets the first one.  Calls may be made back to back; an
+ * adapter keeps their order at the engine.
+ *
+ * One logical engine has parts: receivers (native), or the HTTP server.  A
+ * call has succeeded when every part has answered well, and fails with the
+ * first part that does not.  The adapter keeps what it learns (boot, facts,
+ * receipts) in the parts; deciding what it means is commit's.
+ *
+ *	probe	    what is it, does it live?  changes nothing; fills facts
+ *	begin	    a run starts to fill a version
+ *	pause	    hold requests (ask->token)
+ *	flush	    drop caches that the old weights filled
+ *	load	    an in-place engine: take the bytes (native: transfer's offers)
+ *	seal	    post-load (native: transfer's finish)
+ *	receipt	    fills part->receipt
+ *	swap	    serve goal->version (needs the pause of ask->token)
+ *	set_version tell the engine its number, where swap does not
+ *	resume	    serve again
+ *	abort	    close the epoch, drop what was staged, resume
+ *	close	    forget it: open calls end unanswered (not a call)
+ */
+#ifndef WEIR_ENGINE_OPS_H
+#define WEIR_ENGINE_OPS_H
+
+#include "common/loop.h"
+#include "pipes/fan.h"
+#include "pipes/msg.h"
+
+#define ENGINE_TEXT 65		/* names, ids: 64 bytes and NUL */
+#define ENGINE_CAUSE 512	/* bytes */
+
+enum engine_call {
+	EC_PROBE, EC_BEGIN, EC_PAUSE, EC_FLUSH, EC_LOAD, EC_SEAL, EC_RECEIPT,
+	EC_SWAP, EC_SET_VERSION, EC_RESUME, EC_ABORT,
+	EC_N
+};
+const char *engine_call_name(enum engine_call c);	/* "probe" */
+
+/* What a run wants of its engines; lent, unchanged while calls are open. */
+struct engine_goal {
+	const char *registry, *run;
+	uint64_t epoch;
+	uint32_t instance;		/* of commit */
+	uint64_t version, bytes;
+	uint32_t buckets;
+	uint8_t proof;			/* enum proof_level asked for */
+	struct digest structure, content;
+	const struct m_slotfile *files;
+	uint32_t nfiles;
+	uint64_t lease_ms;		/* of a pause */
+};
+
+struct engine_ask {
+	enum engine_call call;
+	int64_t ms;			/* until it must have answered */
+	uint64_t token;			/* pause, swap, resume */
+	const char *cause;		/* abort */
+};
+
+struct engine_facts {			/* of the last probe */
+	char registry[ENGINE_TEXT];	/* empty: none yet */
+	uint64_t epoch, serving, staged, room;
+	struct digest content;		/* of what it serves */
+	bool sealed, paused;
+};
+
+struct engine_receipt {
+	char engine[ENGINE_TEXT], boot[ENGINE_TEXT];
+	char registry[ENGINE_TEXT], run[ENGINE_TEXT];
+	uint32_t worker, workers;
+	uint64_t epoch, version, bytes;
+	struct digest received, installed;
+	uint8_t proof;
+	char post_load[1025];
+	bool varies;
+};
+
+struct engine_part {
+	char *endpoint;
+	uint32_t worker, workers;	/* first worker, count */
+	char boot[ENGINE_TEXT];		/* "": not probed yet */
+	bool reborn;			/* a probe met another boot */
+	struct engine_facts facts;
+	struct engine_receipt *receipt;	/* NULL: none yet; owned */
+	uint64_t pause_us;		/* of the last resume */
+	uint32_t receiver;		/* native: id in the fan, or ID_NONE */
+};
+
+struct engine {
+	const struct engine_ops *ops;
+	struct engine_host *host;
+	const struct engine_goal *goal;
+	uint32_t id;
+	char *name, *url;
+	struct engine_part *part;
+	uint32_t nparts;
+	char cause[ENGINE_CAUSE];	/* of the last failed answer */
+	struct engine_open {		/* a call that is not answered yet */
+		uint32_t left;		/* parts; 0: no such call */
+		uint32_t round;		/* tells its replies from older ones */
+	} open[EC_N];
+	struct engine_pending {		/* answers on their way (engine_skip) */
+		bool due;
+		int rc;
+	} pending[EC_N];
+};
+
+typedef void engine_fn(struct engine *e, const struct engine_ask *ask);
+
+struct engine_ops {
+	const char *name;
+	enum engine_kind kind;
+	int (*open)(struct engine *e);	/* parts are there; -E_* logged */
+	engine_fn *call[EC_N];
+	void (*close)(struct engine *e);
+};
+
+extern const struct engine_ops en_native_ops;
+/* NULL if this build has no adapter for the kind. */
+const struct engine_ops *engine_ops_of(enum engine_kind kind);
+
+/* Who asks: one event loop, one fan, many engines. */
+struct engine_host {
+	struct loop *loop;
+	struct fan *fan;
+	void (*answer)(void *arg, struct engine *e, enum engine_call call,
+		       int rc);
+	/* A part's process went away (its open calls are answered first). */
+	void (*lost)(void *arg, struct engine *e);
+	void *arg;
+	struct engine **engine;		/* all that were added; owned */
+	uint32_t nengines;
+	struct {			/* of each receiver of the fan */
+		struct engine *e;
+		uint32_t part;
+	} *route;
+	uint32_t nroutes;
+	struct loop_timer soon;
+};
+
+void engine_host_init(struct engine_host *h, struct loop *l, void *arg);
+void engine_host_release(struct engine_host *h);	/* closes all */
+
+/* m names the engine and its workers' endpoints; neighbours with the same
+ * endpoint become one part.  goal is kept.  NULL: refused, logged. */
+struct engine *engine_add(struct engine_host *h, uint32_t id,
+			  const struct m_opened_engine *m,
+			  const struct engine_goal *goal);
+/* Through the table, never past it. */
+void engine_ask(struct engine *e, const struct engine_ask *ask);
+/* Answers 0 a moment later: nothing to do for this kind of engine. */
+void engine_skip(struct engine *e, const struct engine_ask *ask);
+/* For adapters: part answered an open call. */
+void engine_part_done(struct engine *e, enum engine_call c, int rc);
+/* The same, a moment later: for failures inside the call. */
+void engine_fail_soon(struct engine *e, enum engine_call c, int rc);
+/* For adapters: n parts are asked; returns the round. */
+uint32_t engine_open_call(struct engine *e, enum engine_call c, uint32_t n);
+
+#endif

@@ -1,0 +1,168 @@
+#include "pipes/engine_ops.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const call_names[] = {
+	[EC_PROBE] = "probe",	      [EC_BEGIN] = "begin",
+	[EC_PAUSE] = "pause",	      [EC_FLUSH] = "flush",
+	[EC_LOAD] = "load",	      [EC_SEAL] = "seal",
+	[EC_RECEIPT] = "receipt",     [EC_SWAP] = "swap",
+	[EC_SET_VERSION] = "version", [EC_RESUME] = "resume",
+	[EC_ABORT] = "abort",
+};
+static_assert(COUNT(call_names) == EC_N, "name every call");
+
+const char *engine_call_name(enum engine_call c)
+{
+	return call_names[c];
+}
+
+const struct engine_ops *engine_ops_of(enum engine_kind kind)
+{
+	static const struct engine_ops *const all[] = { &en_native_ops };
+
+	for (size_t i = 0; i < COUNT(all); i++)
+		if (all[i]->kind == kind)
+			return all[i];
+	return NULL;
+}
+
+static void deliver_engine(struct engine *e)
+{
+	for (unsigned c = 0; c < EC_N; c++) {
+		if (!e->pending[c].due)
+			continue;
+		e->pending[c].due = false;
+		e->host->answer(e->host->arg, e, c, e->pending[c].rc);
+	}
+}
+
+static void deliver(void *arg)
+{
+	struct engine_host *h = arg;
+
+	for (uint32_t i = 0; i < h->nengines; i++)
+		deliver_engine(h->engine[i]);
+}
+
+void engine_host_init(struct engine_host *h, struct loop *l, void *arg)
+{
+	*h = (struct engine_host){ .loop = l, .arg = arg };
+	h->soon.fn = deliver;
+	h->soon.arg = h;
+}
+
+static void engine_free(struct engine *e)
+{
+	e->ops->close(e);
+	for (uint32_t i = 0; i < e->nparts; i++) {
+		free(e->part[i].endpoint);
+		free(e->part[i].receipt);
+	}
+	free(e->part);
+	free(e->name);
+	free(e->url);
+	free(e);
+}
+
+void engine_host_release(struct engine_host *h)
+{
+	if (h->loop)
+		loop_disarm(h->loop, &h->soon);
+	for (uint32_t i = 0; i < h->nengines; i++)
+		engine_free(h->engine[i]);
+	free(h->engine);
+	free(h->route);
+	if (h->fan)
+		fan_free(h->fan);
+	*h = (struct engine_host){ 0 };
+}
+
+static void add_parts(struct engine *e, const struct m_opened_engine *m)
+{
+	e->part = xcalloc(m->workers.n + 1, sizeof *e->part);
+	for (uint32_t i = 0; i < m->workers.n; i++) {
+		struct slice w = m->workers.v[i];
+
+		if (i > 0 && slice_eq(w, m->workers.v[i - 1])) {
+			e->part[e->nparts - 1].workers++;
+			continue;
+		}
+		e->part[e->nparts].endpoint = xstrndup(w.p, w.n);
+		e->part[e->nparts].worker = i;
+		e->part[e->nparts].receiver = ID_NONE;
+		e->part[e->nparts++].workers = 1;
+	}
+}
+
+struct engine *engine_add(struct engine_host *h, uint32_t id,
+			  const struct m_opened_engine *m,
+			  const struct engine_goal *goal)
+{
+	const struct engine_ops *ops = engine_ops_of(m->kind);
+	struct engine *e;
+
+	if (!ops) {
+		log_error(E_CONFIG,
+			  "engine %.*s: kind %s is not supported by "
+			  "this build",
+			  SLICE_ARG(m->name), engine_kind_name(m->kind));
+		return NULL;
+	}
+	e = xcalloc(1, sizeof *e);
+	e->ops = ops;
+	e->host = h;
+	e->goal = goal;
+	e->id = id;
+	e->name = xstrndup(m->name.p, m->name.n);
+	e->url = xstrndup(m->url.p, m->url.n);
+	add_parts(e, m);
+	if (ops->open(e) < 0) {
+		engine_free(e);
+		return NULL;
+	}
+	h->engine = xreallocarray(h->engine, h->nengines + 1,
+				  sizeof(struct engine *));
+	h->engine[h->nengines++] = e;
+	return e;
+}
+
+void engine_ask(struct engine *e, const struct engine_ask *ask)
+{
+	e->pending[ask->call].due = false;
+	e->ops->call[ask->call](e, ask);
+}
+
+void engine_fail_soon(struct engine *e, enum engine_call c, int rc)
+{
+	e->open[c].left = 0;
+	e->pending[c] = (struct engine_pending){ .due = true, .rc = rc };
+	loop_arm(e->host->loop, &e->host->soon, 0);
+}
+
+void engine_skip(struct engine *e, const struct engine_ask *ask)
+{
+	engine_fail_soon(e, ask->call, 0);
+}
+
+uint32_t engine_open_call(struct engine *e, enum engine_call c, uint32_t n)
+{
+	e->open[c].left = n;
+	return ++e->open[c].round;
+}
+
+void engine_part_done(struct engine *e, enum engine_call c, int rc)
+{
+	struct engine_open *o = &e->open[c];
+
+	if (o->left == 0)
+		return;
+	o->left = rc < 0 ? 0 : o->left - 1;
+	if (o->left == 0)
+		e->host->answer(e->host->arg, e, c, rc);
+}

@@ -1,0 +1,33 @@
+/*
+ * receipt.h - is this receipt enough to decide on?  (I1)
+ *
+ * Pure but for log_error(): every refusal names the engine, what was
+ * expected and what was found.
+ */
+#ifndef WEIR_RECEIPT_H
+#define WEIR_RECEIPT_H
+
+#include "pipes/engine_ops.h"
+
+struct receipt_want {
+	uint8_t proof;			/* lowest level that counts */
+	struct digest content;		/* what the source hashed to */
+};
+
+/* Every part's receipt of an engine, against its goal and the boots that it
+ * was begun with.  -E_DATA (bytes, digest), -E_PROTO (anything else). */
+int receipt_check(const struct engine *e, const struct receipt_want *w);
+/* Installed digests of engines with the same literal post-load are equal,
+ * unless it is declared to vary.  -E_DATA naming two engines; *odd is the
+ * later one.  skip[i]: engine i is out. */
+int receipt_agree(struct engine *const *v, uint32_t n, const bool *skip,
+		  uint32_t *odd);
+/* How many engines' installed digests were compared with another's. */
+uint32_t receipt_compared(struct engine *const *v, uint32_t n,
+			  const bool *skip);
+/* Lowest level among the receipts of engines that are not skipped. */
+uint8_t receipt_proof(struct engine *const *v, uint32_t n, const bool *skip);
+/* The receipt as a message; borrows it. */
+void receipt_msg(const struct engine_receipt *r, struct msg *m);
+
+#endif

@@ -1,0 +1,249 @@
+#include "pipes/recover.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct recover_item {
+	struct engine_goal goal;
+	char *registry, *run;	    /* the goal's */
+	struct m_opened_engine who; /* borrows; see `copy` */
+	struct buf copy;	    /* a record that outlives its arena */
+	struct msg_arena arena;
+	struct engine *e;
+	bool decided, home;
+};
+
+static struct recover_item *new_item(struct recover *r)
+{
+	r->item = xreallocarray(r->item, r->nitems + 1, sizeof *r->item);
+	r->item[r->nitems] = (struct recover_item){ 0 };
+	return &r->item[r->nitems++];
+}
+
+static void name_goal(struct recover_item *it, const char *registry,
+		      struct slice run)
+{
+	it->registry = xstrdup(registry);
+	it->run = xstrndup(run.p, run.n);
+}
+
+/* What `open` names.  An excluded engine was cancelled; it is again. */
+static void add_open(struct recover *r, bool decided)
+{
+	const struct m_open *o = &r->open.m.open;
+
+	for (uint32_t i = 0; i < o->engines.n; i++) {
+		struct recover_item *it = new_item(r);
+
+		it->who = o->engines.v[i];
+		it->decided = decided && !it->who.excluded;
+		it->goal.epoch = o->epoch;
+		it->goal.instance = o->instance;
+		it->goal.version = o->version;
+		if (decided)
+			it->goal.content = r->decision.m.decision.content;
+		name_goal(it, r->reg->id, o->run);
+	}
+}
+
+/* Lists of a record live until the arena's next use: each gets its own. */
+static int add_attention(struct recover *r, struct slice frame)
+{
+	struct recover_item *it = new_item(r);
+	struct msg m;
+	int rc;
+
+	buf_add(&it->copy, frame.p, frame.n);
+	rc = msg_unpack(&m, &it->arena, buf_slice(&it->copy));
+	if (rc < 0)
+		return rc;
+	if (m.type != M_attention)
+		return log_error(E_DATA, "attention holds a record of %s",
+				 msg_name(m.type));
+	it->who = m.attention.engine;
+	it->decided = m.attention.decided;
+	it->goal.epoch = m.attention.epoch;
+	it->goal.instance = UINT32_MAX;
+	it->goal.version = m.attention.version;
+	it->goal.content = m.attention.content;
+	name_goal(it, r->reg->id, m.attention.run);
+	return 0;
+}
+
+static int read_attention(struct recover *r)
+{
+	int rc = registry_attention_read(r->reg, &r->attention);
+	struct slice frame;
+
+	if (rc <= 0)
+		return rc;
+	while ((rc = rec_next_frame(&r->attention.rec, &frame)) > 0) {
+		rc = add_attention(r, frame);
+		if (rc < 0)
+			break;
+	}
+	return rc;
+}
+
+/* A decision of the same number by another run or epoch is not this one's. */
+static int is_decided(struct recover *r)
+{
+	const struct m_open *o = &r->open.m.open;
+	const struct m_decision *d = &r->decision.m.decision;
+	int rc = registry_decision(r->reg, o->version, &r->decision);
+
+	if (rc <= 0)
+		return rc;
+	return d->epoch == o->epoch && slice_eq(d->run, o->run);
+}
+
+static int read_open(struct recover *r, const char *own_run)
+{
+	int rc = registry_open_read(r->reg, &r->open);
+
+	if (rc <= 0)
+		return rc;
+	if (slice_eq(r->open.m.open.run, slice_of(own_run))) {
+		reg_rec_release(&r->open);
+		return 0;
+	}
+	r->has_open = true;
+	rc = is_decided(r);
+	if (rc < 0)
+		return rc;
+	log_warn("registry %s: run %.*s, version %llu, was left open: %s",
+		 r->reg->path, SLICE_ARG(r->open.m.open.run),
+		 (unsigned long long)r->open.m.open.version,
+		 rc ? "decided, going forward" : "undecided, aborting it");
+	r->open.m.open.instance++;
+	if ((int64_t)r->open.m.open.engine_ms > r->engine_ms)
+		r->engine_ms = (int64_t)r->open.m.open.engine_ms;
+	if ((int64_t)r->open.m.open.load_ms > r->load_ms)
+		r->load_ms = (int64_t)r->open.m.open.load_ms;
+	add_open(r, rc > 0);
+	return registry_open_write(r->reg, &r->open.m);
+}
+
+int attention_append(struct buf *b, const struct engine *e,
+		     const struct m_opened_engine *who, bool decided)
+{
+	struct msg m = { .type = M_attention };
+
+	m.attention.run = slice_of(e->goal->run);
+	m.attention.epoch = e->goal->epoch;
+	m.attention.version = e->goal->version;
+	if (decided)
+		m.attention.content = e->goal->content;
+	m.attention.decided = decided;
+	m.attention.engine = *who;
+	m.attention.cause = slice_of(e->cause);
+	return rec_append(b, &m);
+}
+
+/* Attention first: killed between the two, `open` is only tried again. */
+static int settle(struct recover *r)
+{
+	struct buf b = { 0 };
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < r->nitems; i++) {
+		struct recover_item *it = &r->item[i];
+
+		if (it->home)
+			continue;
+		log_warn("%s; it stays in attention", it->e->cause);
+		rc = attention_append(&b, it->e, &it->who, it->decided);
+	}
+	if (rc == 0)
+		rc = registry_attention_write(r->reg, buf_slice(&b));
+	if (rc == 0 && r->has_open) {
+		struct reg_event ev = { .event = "recovered",
+					.run = r->item[0].run,
+					.epoch = r->open.m.open.epoch,
+					.version = r->open.m.open.version };
+
+		registry_ledger(r->reg, &ev);
+		rc = registry_open_remove(r->reg);
+	}
+	buf_release(&b);
+	return rc;
+}
+
+static void on_done(void *arg, struct engine *e, bool home)
+{
+	struct recover *r = arg;
+
+	r->item[e->id].home = home || r->bring.one[e->id].fenced;
+	if (--r->left == 0)
+		r->done(r->arg, settle(r));
+}
+
+static void on_answer(void *arg, struct engine *e, enum engine_call call,
+		      int rc)
+{
+	struct recover *r = arg;
+
+	bring_answer(&r->bring, e, call, rc);
+}
+
+/* Goals are lent to the engines: the items do not move any more. */
+static int ask_all(struct recover *r, struct loop *l)
+{
+	engine_host_init(&r->host, l, r);
+	r->host.answer = on_answer;
+	bring_init(&r->bring, l, r->nitems, 0);
+	r->bring.engine_ms = r->engine_ms;
+	r->bring.load_ms = r->load_ms;
+	r->bring.cause = "the run was left open and is aborted";
+	r->bring.done = on_done;
+	r->bring.arg = r;
+	r->left = r->nitems;
+	for (uint32_t i = 0; i < r->nitems; i++) {
+		struct recover_item *it = &r->item[i];
+
+		it->goal.registry = it->registry;
+		it->goal.run = it->run;
+		it->goal.lease_ms = (uint64_t)r->engine_ms;
+		it->e = engine_add(&r->host, i, &it->who, &it->goal);
+		if (!it->e)
+			return -E_CONFIG;
+	}
+	for (uint32_t i = 0; i < r->nitems; i++)
+		bring_it(&r->bring, r->item[i].e,
+			 r->item[i].decided ? HE_FIND : HE_BACK);
+	return 0;
+}
+
+int recover_start(struct recover *r, struct loop *l, const char *own_run)
+{
+	int rc = read_open(r, own_run);
+
+	if (rc < 0)
+		return rc;
+	rc = read_attention(r);
+	if (rc < 0)
+		return rc;
+	if (r->nitems == 0)
+		return r->has_open ? registry_open_remove(r->reg) : 0;
+	rc = ask_all(r, l);
+	return rc < 0 ? rc : 1;
+}
+
+void recover_release(struct recover *r)
+{
+	bring_release(&r->bring);
+	engine_host_release(&r->host);
+	for (uint32_t i = 0; i < r->nitems; i++) {
+		free(r->item[i].registry);
+		free(r->item[i].run);
+		buf_release(&r->item[i].copy);
+		msg_arena_release(&r->item[i].arena);
+	}
+	free(r->item);
+	reg_rec_release(&r->open);
+	reg_rec_release(&r->decision);
+	reg_rec_release(&r->attention);
+	*r = (struct recover){ 0 };
+}
