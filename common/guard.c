@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
+#include <ucontext.h>
 
 struct frame {
 	const struct guard_range *range;
@@ -32,6 +33,7 @@ static int find(const struct frame *f, uintptr_t at)
 static void die(int sig, const siginfo_t *info)
 {
 	signal(sig, SIG_DFL);
+	/* Blocked until the handler returns, then it ends the process. */
 	if (info->si_code <= 0)
 		raise(sig);
 }
@@ -46,6 +48,16 @@ static void pass_on(int sig, siginfo_t *info, void *context)
 		die(sig, info);
 }
 
+/* The mask goes back to what it was at the fault, here and not by
+ * sigsetjmp(): so a run without a fault costs no system call. */
+static _Noreturn void leave(struct frame *f, int hit, const void *context)
+{
+	const ucontext_t *at = context;
+
+	pthread_sigmask(SIG_SETMASK, &at->uc_sigmask, NULL);
+	siglongjmp(f->env, hit);
+}
+
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
 	struct frame *f = info->si_code > 0 ? innermost : NULL;
@@ -54,16 +66,14 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 		int hit = find(f, (uintptr_t)info->si_addr);
 
 		if (hit)
-			siglongjmp(f->env, hit);
+			leave(f, hit, context);
 	}
 	pass_on(sig, info, context);
 }
 
-/* SA_NODEFER: the signal mask never changes, so that neither entering a run
- * nor leaving it by a jump costs a system call. */
 static void install(void)
 {
-	struct sigaction sa = { .sa_flags = SA_SIGINFO | SA_NODEFER };
+	struct sigaction sa = { .sa_flags = SA_SIGINFO };
 
 	sa.sa_sigaction = on_sigbus;
 	sigemptyset(&sa.sa_mask);

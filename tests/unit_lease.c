@@ -1,0 +1,87 @@
+#include "tests/files.h"
+#include "tests/tap.h"
+
+#include "common/cached.h"
+#include "common/err.h"
+#include "common/lease.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#define BYTES ((size_t)4 << 20)
+
+static char path[64];
+
+static int again(int fd, int flags)
+{
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	return open(path, flags | O_CLOEXEC);
+}
+
+static void test_lease(int rw)
+{
+	int ro = again(rw, O_RDONLY), w;
+
+	eq_i64(lease_take(ro), -E_AGAIN, "open for writing elsewhere");
+	ok(!lease_is_held(ro), "not held");
+	close(rw);
+	eq_i64(lease_take(ro), 0, "taken");
+	ok(lease_is_held(ro), "held");
+	w = again(ro, O_RDONLY);
+	ok(w >= 0 && lease_is_held(ro), "a reader does not break it");
+	close(w);
+	w = again(ro, O_WRONLY | O_NONBLOCK);
+	ok(w < 0 && errno == EWOULDBLOCK, "a writer must wait");
+	ok(!lease_is_held(ro), "and it is broken, by asking alone");
+	lease_release(ro);
+	w = again(ro, O_WRONLY | O_NONBLOCK);
+	ok(w >= 0, "then the writer may");
+	close(w);
+	eq_i64(lease_take(ro), 0, "taken again");
+	lease_release(ro);
+	ok(!lease_is_held(ro), "released");
+	close(ro);
+}
+
+/* A break must not end a process that has not thought of SIGIO. */
+static void test_signal(void)
+{
+	int rw = memory_file("x", 1), ro = again(rw, O_RDONLY), w;
+	struct sigaction sa;
+
+	close(rw);
+	eq_i64(lease_take(ro), 0, "taken on tmpfs");
+	w = again(ro, O_WRONLY | O_NONBLOCK);
+	ok(w < 0, "broken, and we are alive");
+	sigaction(SIGIO, NULL, &sa);
+	ok(sa.sa_handler == SIG_IGN, "SIGIO is ignored");
+	close(ro);
+}
+
+static void test_cached(void)
+{
+	char *p = calloc(1, BYTES);
+	int fd = disk_file(p, BYTES), mem = memory_file(p, BYTES);
+
+	ok(cached_is_warm(fd, 0, BYTES), "just written: warm");
+	ok(cached_is_warm(mem, 0, BYTES), "tmpfs: warm");
+	ok(cached_is_warm(fd, 0, 0), "nothing: warm");
+	ok(cached_is_warm(fd, BYTES, 100), "behind the end: warm");
+	BUG_ON(fsync(fd) < 0);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	if (cached_is_warm(fd, 0, BYTES))
+		ok(true, "# SKIP this file system keeps its pages");
+	else
+		ok(!cached_is_warm(fd, BYTES / 2, 4096), "dropped: cold");
+	close(fd);
+	close(mem);
+	free(p);
+}
+
+int main(void)
+{
+	test_signal();
+	test_lease(disk_file("weights", 7));
+	test_cached();
+	return tap_done();
+}
