@@ -3,6 +3,7 @@
 #include "io.h"
 #include "log.h"
 #include "names.h"
+#include "utf8.h"
 
 #include <assert.h>
 #include <fcntl.h>
@@ -690,18 +691,38 @@ static int parse_all(struct reader *r, struct slice text)
 	return rc;
 }
 
+/* libfyaml 0.7 never returns from a directive that is not UTF-8, and a fleet
+ * needs no directives. */
+static int check_text(const char *name, struct slice text)
+{
+	size_t bad = utf8_bad_byte(text);
+
+	if (bad < text.n)
+		return log_error(E_CONFIG,
+				 "%s: byte %zu: not UTF-8, or a control "
+				 "character",
+				 name, bad);
+	for (size_t i = 0; i < text.n; i++)
+		if (text.p[i] == '%' &&
+		    (i == 0 || text.p[i - 1] == '\n' || text.p[i - 1] == '\r'))
+			return log_error(E_CONFIG,
+					 "%s: byte %zu: directives are not "
+					 "allowed",
+					 name, i);
+	return 0;
+}
+
 int fleet_parse(struct fleet *f, const char *name, struct slice text)
 {
 	struct reader r = { .f = f, .name = name, .at = { 1, 1 } };
-	int rc = 0;
+	int rc;
 
 	*f = (struct fleet){ 0 };
 	if (text.n > FLEET_BYTES_MAX)
 		return log_error(E_CONFIG, "%s: over %u bytes", name,
 				 FLEET_BYTES_MAX);
-	if (text.n && memchr(text.p, '\0', text.n))
-		return log_error(E_CONFIG, "%s: NUL byte", name);
-	if (text.n)
+	rc = check_text(name, text);
+	if (rc == 0 && text.n)
 		rc = parse_all(&r, text);
 	if (rc == 0)
 		rc = fleet_check(f, name);

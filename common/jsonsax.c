@@ -192,25 +192,19 @@ static int end_string(struct json *j)
 		     buf_slice(&j->text));
 }
 
-/* What may follow a first byte: Unicode's table 3-7. */
 static int begin_utf8(struct json *j, unsigned char c)
 {
-	if (c < 0xc2 || c > 0xf4)
+	if (!utf8_begin(&j->utf8, c))
 		return fail(j, "not UTF-8");
-	j->lo = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
-	j->hi = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
-	j->left = c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
 	j->state = UTF8;
 	return add(j, &c, 1);
 }
 
 static int on_utf8(struct json *j, unsigned char c)
 {
-	if (c < j->lo || c > j->hi)
+	if (!utf8_next(&j->utf8, c))
 		return fail(j, "not UTF-8");
-	j->lo = 0x80;
-	j->hi = 0xbf;
-	if (--j->left == 0)
+	if (j->utf8.left == 0)
 		j->state = STRING;
 	return add(j, &c, 1);
 }

@@ -16,7 +16,7 @@
 #ifndef WEIR_JSONSAX_H
 #define WEIR_JSONSAX_H
 
-#include "buf.h"
+#include "utf8.h"
 
 #define JSON_DEPTH_MAX 64	/* objects and arrays inside one another */
 
@@ -42,8 +42,8 @@ struct json {
 	unsigned depth;
 	unsigned state;
 	unsigned cp, high;	/* \u escape; the first half of a pair */
-	unsigned left;		/* bytes or digits that must still come */
-	unsigned char lo, hi;	/* range of the next UTF-8 byte */
+	unsigned left;		/* digits of \u that must still come */
+	struct utf8 utf8;
 	bool is_key;
 	const char *word;	/* what must still come of a literal */
 	enum json_event word_event;

@@ -659,8 +659,9 @@ static int check_tiles(const struct reader *r)
 	const struct st_tensor *prev = NULL;
 	uint64_t end = 0;
 
-	for (const struct st_tensor *t = st->tensor; t != st->tensor + st->n;
-	     t++) {
+	for (uint32_t i = 0; i < st->n; i++) {
+		const struct st_tensor *t = &st->tensor[i];
+
 		if (t->begin > end)
 			return TENSOR_ERROR(
 				r, t,

@@ -97,15 +97,19 @@ static void test_syntax(void)
 {
 	struct fleet f;
 
-	ok(fleet_parse(&f, "f", SLICE("engines: [\n  {name: a\n")) == -E_CONFIG &&
+	ok(fleet_parse(&f, "f", SLICE("engines: [\n  {name: a\n")) ==
+			   -E_CONFIG &&
 		   strncmp(log_cause(), "f:", 2) == 0,
 	   "refuses broken YAML: %s", log_cause());
 	ok(fleet_parse(&f, "f", SLICE("model: b\n\tc: d\n")) == -E_CONFIG &&
 		   strncmp(log_cause(), "f:1:8: ", 7) == 0,
 	   "refuses a tab, with the place: %s", log_cause());
 	ok(fleet_parse(&f, "f", SLICE("a: \0")) == -E_CONFIG, "NUL");
-	ok(fleet_parse(&f, "f", SLICE("model: \xff\xfe\n")) == -E_CONFIG,
-	   "not UTF-8: %s", log_cause());
+	REFUSED("model: \xff\xfe\n",
+		"f: byte 7: not UTF-8, or a control character");
+	REFUSED("2\n%ngines>\xed\xdf",
+		"f: byte 11: not UTF-8, or a control character");
+	REFUSED("%YAML 1.1\n---\n", "f: byte 0: directives are not allowed");
 }
 
 static void test_bombs(void)

@@ -1,0 +1,23 @@
+/*
+ * utf8.h - is that UTF-8?  Unicode's table 3-7, byte by byte or at once:
+ * no overlong forms, no surrogates, nothing above U+10FFFF.  Pure.
+ */
+#ifndef WEIR_UTF8_H
+#define WEIR_UTF8_H
+
+#include "buf.h"
+
+/* Inside a character of several bytes. */
+struct utf8 {
+	unsigned char lo, hi;	/* range of the next byte */
+	unsigned char left;	/* bytes that must still come */
+};
+
+/* c is 0x80 or above and no character has begun. */
+bool utf8_begin(struct utf8 *u, unsigned char c);
+bool utf8_next(struct utf8 *u, unsigned char c);
+/* The offset of the first byte that is no text: not UTF-8, or a control
+ * character other than tab and line ends.  s.n if there is none. */
+size_t utf8_bad_byte(struct slice s);
+
+#endif
