@@ -164,6 +164,9 @@ void store_close(struct store *s)
 		close(s->lock_fd);
 	if (s->dirfd >= 0)
 		close(s->dirfd);
+	for (uint32_t i = 0; i < s->nkept; i++)
+		store_files_release(&s->kept[i]);
+	free(s->kept);
 	free(s->path);
 	free(s->version);
 	*s = (struct store){ .dirfd = -1, .lock_fd = -1 };
@@ -212,18 +215,6 @@ char *store_slot_path(const struct store *s, uint64_t version)
 
 	return xasprintf("%s/%s", s->path,
 			 store_name(name, where(s, version), version));
-}
-
-int store_open_file(const struct store *s, uint64_t version, const char *path)
-{
-	char *name = xasprintf("staging/%06llu/%s", (unsigned long long)version,
-			       path);
-	int fd = openat(s->dirfd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-
-	if (fd < 0)
-		fd = log_errno(E_IO, "open %s/%s", s->path, name);
-	free(name);
-	return fd;
 }
 
 /* `current` appears whole: a link of its own, then renamed. */

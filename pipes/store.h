@@ -21,6 +21,7 @@
 #define WEIR_STORE_H
 
 #include "common/fence.h"
+#include "common/slotfile.h"
 #include "pipes/msg.h"
 
 #define STORE_PATH_MAX	255	/* bytes of a file's path in a version */
@@ -42,8 +43,19 @@ struct store_slot {
 	struct digest structure, received, installed;
 	enum proof_level proof;
 	bool varies;
+	uint32_t worker, workers;	/* served, as begun */
 	struct store_file *file;	/* in path order */
 	uint32_t nfiles;
+};
+
+/* A version's files, open for writing, in the order of its slot.  Kept from
+ * push to push, so that the pages of a retired version need not be mapped
+ * anew.  {0} is an empty one. */
+struct store_files {
+	uint64_t version;
+	char **path;
+	struct slotfile *file;
+	uint32_t n;
 };
 
 struct store {
@@ -57,6 +69,8 @@ struct store {
 	uint64_t staged;		/* sealed in staging/; 0: none */
 	uint64_t *version;		/* in versions/, ascending */
 	uint32_t nversions;
+	struct store_files *kept;	/* of served and retired versions */
+	uint32_t nkept;
 };
 
 /* Makes what is missing, locks, recovers.  -E_AGAIN naming the pid if
@@ -73,19 +87,22 @@ uint64_t store_room(const struct store *s);
 
 /*
  * Makes staging/N with all files of slot at their sizes, space reserved,
- * contents undefined.  Whatever was in staging is dropped; the oldest version
- * beyond keep gives its files, others beyond keep are removed.  -E_IO naming
- * need and have if space lacks (then staging/N is gone again).
+ * contents undefined, and opens them.  Whatever was in staging is dropped;
+ * the oldest version beyond keep gives its files, others beyond keep are
+ * removed.  -E_IO naming need and have if space lacks (then staging/N is gone
+ * again).
  */
-int store_make(struct store *s, const struct store_slot *slot);
-/* A file of staging/N for reading and writing; descriptor or -E_*.
- * Thread-safe, as are the next three. */
-int store_open_file(const struct store *s, uint64_t version, const char *path);
-/* The directory of a version, wherever it is; descriptor or -E_*. */
+int store_make(struct store *s, const struct store_slot *slot,
+	       struct store_files *out);
+/* Keeps the open files of a version that was published. */
+void store_keep_take(struct store *s, struct store_files *f);
+void store_files_release(struct store_files *f);
+/* The directory of a version, wherever it is; descriptor or -E_*.
+ * Thread-safe, as are the next two. */
 int store_open_dir(const struct store *s, uint64_t version);
 /* Its absolute path.  Owned string. */
 char *store_slot_path(const struct store *s, uint64_t version);
-/* fsync of everything below staging/N. */
+/* Readable for all, and fsync of everything below staging/N. */
 int store_sync(const struct store *s, uint64_t version);
 
 /* Seals: the record, durable.  The content must have been synced. */

@@ -13,7 +13,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define BLOCK 512u /* bytes that st_blocks counts in */
+#define BLOCK 512u    /* bytes that st_blocks counts in */
+#define READABLE 0644 /* a sealed slot's files; while filled they are 0600 */
 #define TREE_MAX (STORE_DEPTH_MAX + 2)
 
 typedef int file_fn(void *arg, int dirfd, const char *name,
@@ -89,17 +90,22 @@ static int sync_file(void *arg, int dirfd, const char *name,
 	int fd, rc;
 
 	(void)arg;
-	(void)st;
 	if (!name)
 		return io_fsync_dir(dirfd);
 	fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0) /* a link that post-load made has nothing to sync */
 		return errno == ELOOP ? 0 : log_errno(E_IO, "open %s", name);
+	if (S_ISREG(st->st_mode) && !(st->st_mode & S_IRGRP) &&
+	    fchmod(fd, READABLE) < 0) {
+		rc = log_errno(E_IO, "make %s readable", name);
+		goto close_file;
+	}
 	do
 		rc = fsync(fd);
 	while (rc < 0 && errno == EINTR);
 	if (rc < 0)
 		rc = log_errno(E_IO, "fsync %s", name);
+close_file:
 	close(fd);
 	return rc;
 }
@@ -199,10 +205,12 @@ int store_drop_staging(struct store *s)
 /* ---- the slot's own files, reached from its directory ---- */
 
 struct making {
-	const struct store *s;
+	struct store *s;
 	const struct store_slot *slot;
 	int dirfd;		    /* staging/N */
 	char from[STORE_NAME_SIZE]; /* versions/R, or "" */
+	struct store_files old;	    /* what was kept open of R */
+	struct store_files made;
 };
 
 static int make_parents(const struct making *k, const char *path)
@@ -235,83 +243,6 @@ static int move_old(const struct making *k, const char *path)
 	return rc;
 }
 
-/*
- * Nobody else has it open or mapped, or can come by another name: the name it
- * had is gone, so the answer stays true.  A lease can be had by the owner (or
- * with CAP_LEASE) where the file system knows leases; where not, files are
- * made anew each time.
- */
-static bool is_ours_alone(int fd)
-{
-	struct stat st;
-
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
-		return false;
-	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
-		return false;
-	fcntl(fd, F_SETLEASE, F_UNLCK);
-	return true;
-}
-
-/* The old file if it may be written, else a new one. */
-static int open_fresh(const struct making *k, const char *path)
-{
-	int fd = openat(k->dirfd, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-
-	if (fd >= 0 && is_ours_alone(fd))
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	if (unlinkat(k->dirfd, path, 0) < 0 && errno == EISDIR)
-		io_remove_tree(k->dirfd, path);
-	fd = openat(k->dirfd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
-		    0644);
-	return fd < 0 ? log_errno(E_IO, "create %s", path) : fd;
-}
-
-/* Every block there before the first store through a mapping: a full tmpfs
- * would answer that with SIGBUS. */
-static int reserve(int fd, uint64_t bytes)
-{
-	struct stat st;
-	int e;
-
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if ((uint64_t)st.st_size != bytes && ftruncate(fd, (off_t)bytes) < 0)
-		return -errno;
-	if (bytes == 0 || lseek(fd, 0, SEEK_HOLE) == (off_t)bytes)
-		return 0;
-	do
-		e = posix_fallocate(fd, 0, (off_t)bytes);
-	while (e == EINTR);
-	return -e;
-}
-
-static int size_file(const struct making *k, const struct store_file *f)
-{
-	int fd = open_fresh(k, f->path), e;
-
-	if (fd < 0)
-		return fd;
-	e = -reserve(fd, f->bytes);
-	close(fd);
-	errno = e;
-	if (e == ENOSPC || e == EDQUOT)
-		return log_error(E_IO,
-				 "no space in %s for version %llu: need %llu "
-				 "bytes, have %llu (%s: %s)",
-				 k->s->path,
-				 (unsigned long long)k->slot->version,
-				 (unsigned long long)k->slot->bytes,
-				 (unsigned long long)store_room(k->s), f->path,
-				 strerror(e));
-	return e ? log_errno(E_IO, "size %s/staging/%06llu/%s to %llu bytes",
-			     k->s->path, (unsigned long long)k->slot->version,
-			     f->path, (unsigned long long)f->bytes)
-		 : 0;
-}
-
 static int take_names(const struct making *k)
 {
 	int rc = 0;
@@ -327,16 +258,98 @@ static int take_names(const struct making *k)
 	return rc;
 }
 
-static int fill_dir(const struct making *k)
+static bool is_same_file(int fd, int dirfd, const char *path)
 {
+	struct stat a, b;
+
+	return fstat(fd, &a) == 0 &&
+	       fstatat(dirfd, path, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* The file of that name, if it was kept open and nobody else has it. */
+static bool take_kept(struct making *k, const struct store_file *f,
+		      struct slotfile *out)
+{
+	for (uint32_t i = 0; i < k->old.n; i++) {
+		struct slotfile *o = &k->old.file[i];
+
+		if (strcmp(k->old.path[i], f->path) != 0)
+			continue;
+		if (o->size != f->bytes || !slotfile_is_ours(o) ||
+		    !is_same_file(o->fd, k->dirfd, f->path))
+			return false;
+		*out = *o;
+		*o = (struct slotfile)SLOTFILE_INIT;
+		return true;
+	}
+	return false;
+}
+
+static int open_file(struct making *k, const struct store_file *f,
+		     struct slotfile *out)
+{
+	int rc = slotfile_reuse(out, k->dirfd, f->path, f->bytes);
+
+	if (rc != -E_AGAIN)
+		return rc;
+	rc = io_remove_tree(k->dirfd, f->path);
+	return rc < 0 ? rc : slotfile_create(out, k->dirfd, f->path, f->bytes);
+}
+
+static int fill_dir(struct making *k)
+{
+	uint32_t n = k->slot->nfiles;
+	struct store_files *m = &k->made;
 	int rc = take_names(k);
 
-	for (uint32_t i = 0; i < k->slot->nfiles && rc >= 0; i++)
-		rc = size_file(k, &k->slot->file[i]);
+	m->version = k->slot->version;
+	m->path = xcalloc(n, sizeof *m->path);
+	m->file = xcalloc(n, sizeof *m->file);
+	for (m->n = 0; m->n < n && rc >= 0; m->n++) {
+		const struct store_file *f = &k->slot->file[m->n];
+
+		m->path[m->n] = xstrdup(f->path);
+		m->file[m->n] = (struct slotfile)SLOTFILE_INIT;
+		take_kept(k, f, &m->file[m->n]);
+	}
+	/* A file that is still open here would refuse its own lease. */
+	store_files_release(&k->old);
+	for (uint32_t i = 0; i < m->n && rc >= 0; i++)
+		if (m->file[i].fd < 0)
+			rc = open_file(k, &k->slot->file[i], &m->file[i]);
 	return rc;
 }
 
-/* Frees all but the one to be reused; sets k->from to that. */
+void store_files_release(struct store_files *f)
+{
+	for (uint32_t i = 0; i < f->n; i++) {
+		slotfile_release(&f->file[i]);
+		free(f->path[i]);
+	}
+	free(f->file);
+	free(f->path);
+	*f = (struct store_files){ 0 };
+}
+
+void store_keep_take(struct store *s, struct store_files *f)
+{
+	s->kept = xreallocarray(s->kept, s->nkept + 1, sizeof *s->kept);
+	s->kept[s->nkept++] = *f;
+	*f = (struct store_files){ 0 };
+}
+
+static void unkeep(struct store *s, uint64_t version, struct store_files *out)
+{
+	for (uint32_t i = 0; i < s->nkept; i++)
+		if (s->kept[i].version == version) {
+			*out = s->kept[i];
+			s->kept[i] = s->kept[--s->nkept];
+			return;
+		}
+}
+
+/* Frees all versions beyond keep but the one to be reused. */
 static int retire(struct store *s, struct making *k)
 {
 	uint64_t reused = oldest_retired(s), next;
@@ -348,9 +361,15 @@ static int retire(struct store *s, struct making *k)
 	if (rc < 0)
 		return rc;
 	store_forget_version(s, reused);
+	unkeep(s, reused, &k->old);
 	store_name(k->from, "versions", reused);
-	while (rc >= 0 && (next = oldest_retired(s)) != 0)
+	while (rc >= 0 && (next = oldest_retired(s)) != 0) {
+		struct store_files gone = { 0 };
+
+		unkeep(s, next, &gone);
+		store_files_release(&gone);
 		rc = store_retire(s, next);
+	}
 	return rc;
 }
 
@@ -368,27 +387,42 @@ static int check_room(const struct store *s, const struct store_slot *slot)
 			 (unsigned long long)have);
 }
 
-int store_make(struct store *s, const struct store_slot *slot)
+static int make_dir(struct making *k)
+{
+	char name[STORE_NAME_SIZE];
+	int rc;
+
+	store_name(name, "staging", k->slot->version);
+	rc = io_mkdir(k->s->dirfd, name, 0755);
+	if (rc < 0)
+		return rc;
+	rc = k->dirfd = io_open_dir(k->s->dirfd, name);
+	if (rc >= 0) {
+		rc = fill_dir(k);
+		close(k->dirfd);
+	}
+	if (rc < 0) {
+		store_files_release(&k->made);
+		io_remove_tree(k->s->dirfd, name);
+	}
+	return rc;
+}
+
+int store_make(struct store *s, const struct store_slot *slot,
+	       struct store_files *out)
 {
 	struct making k = { .s = s, .slot = slot };
-	char name[STORE_NAME_SIZE];
 	int rc = check_room(s, slot);
 
 	if (rc >= 0)
 		rc = store_drop_staging(s);
 	if (rc >= 0)
 		rc = retire(s, &k);
-	store_name(name, "staging", slot->version);
 	if (rc >= 0)
-		rc = io_mkdir(s->dirfd, name, 0755);
+		rc = make_dir(&k);
+	store_files_release(&k.old);
 	if (rc < 0)
 		return rc;
-	rc = k.dirfd = io_open_dir(s->dirfd, name);
-	if (rc >= 0) {
-		rc = fill_dir(&k);
-		close(k.dirfd);
-	}
-	if (rc < 0)
-		io_remove_tree(s->dirfd, name);
-	return rc < 0 ? rc : 0;
+	*out = k.made;
+	return 0;
 }

@@ -99,6 +99,8 @@ int store_slot_init(struct store_slot *slot, const struct m_begin *b)
 		.version = b->version,
 		.bytes = b->bytes,
 		.structure = b->structure,
+		.worker = b->worker,
+		.workers = b->workers,
 	};
 	int rc = add_files(&made, b->files.v, b->files.n);
 
@@ -155,6 +157,8 @@ int store_seal(struct store *s, const struct store_slot *slot)
 		.proof = (uint8_t)slot->proof,
 		.post_load = slice_of(slot->post_load),
 		.varies = slot->varies,
+		.worker = slot->worker,
+		.workers = slot->workers,
 		.files = { v, slot->nfiles },
 	};
 	rc = rec_append(&b, &m);
@@ -182,6 +186,8 @@ static int take_record(struct store_slot *out, const struct m_slot *m)
 		.installed = m->installed,
 		.proof = m->proof,
 		.varies = m->varies,
+		.worker = m->worker,
+		.workers = m->workers,
 	};
 	int rc = add_files(&made, m->files.v, m->files.n);
 
