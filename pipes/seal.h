@@ -1,0 +1,41 @@
+/*
+ * seal.h - from "all bytes are here" to a version that may be served.
+ *
+ *	cover	every byte of every file has arrived
+ *	heads	each shard's own header is the one that was begun, and is
+ *		a safetensors header for exactly this file
+ *	fold	leaf digests to the received content digest
+ *	reread	if asked: the slot is hashed again, before post-load
+ *	post	--post-load CMD in the slot; installed digest afterwards
+ *	sync	everything durable
+ *
+ * Runs in a thread of the pool, in one go, looking at *cancel; the record is
+ * the owner's to write afterwards.  Failures are logged with file or tensor.
+ */
+#ifndef WEIR_SEAL_H
+#define WEIR_SEAL_H
+
+#include "pipes/fill.h"
+
+struct seal {
+	const struct store *store;
+	const struct store_files *files;	/* NULL: check an old slot */
+	const struct fill *fill;		/* NULL: the same */
+	const char *post_load;			/* NULL: none */
+	const char *engine;			/* name, for WEIR_ENGINE */
+	int64_t post_load_ms;			/* its deadline */
+	bool reread;
+	const atomic_bool *cancel;
+	struct store_slot *slot;	/* received, installed, proof set */
+};
+
+int seal_run(const struct seal *s);
+/* A slot sealed in an earlier life: hashed again and compared with its
+ * record.  -E_DATA if it is not what it was. */
+int seal_check(const struct seal *s);
+
+/* XXH3-128 over (path, NUL, size as u64 LE, file digest) in path order, a
+ * file's digest being that over its leaves. */
+int seal_tree_digest(int dirfd, const atomic_bool *cancel, struct digest *out);
+
+#endif
