@@ -1,0 +1,829 @@
+#include "pipes/engine.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef unsigned long long ull;
+
+static const char *const event_name[] = {
+	[EN_BEGIN] = "begin",
+	[EN_ATTACH] = "attach",
+	[EN_OFFER] = "offer",
+	[EN_HOLDING] = "holding",
+	[EN_FINISH] = "finish",
+	[EN_RECEIPT] = "ask_receipt",
+	[EN_PAUSE] = "pause",
+	[EN_SWAP] = "swap",
+	[EN_RESUME] = "resume",
+	[EN_CANCEL] = "cancel",
+	[EN_MADE] = "made",
+	[EN_MAKE_FAILED] = "make-failed",
+	[EN_COPY_BEGUN] = "copy-begun",
+	[EN_COPIED] = "copied",
+	[EN_COPY_FAILED] = "copy-failed",
+	[EN_SEAL_OK] = "seal-ok",
+	[EN_SEAL_FAILED] = "seal-failed",
+	[EN_PUBLISHED] = "published",
+	[EN_PUBLISH_FAILED] = "publish-failed",
+	[EN_HOOK_OK] = "hook-ok",
+	[EN_HOOK_FAILED] = "hook-failed",
+	[EN_LEASE_END] = "lease-end",
+	[EN_GO] = "go",
+};
+static_assert(COUNT(event_name) == EN_NEV, "name every event");
+
+static const char *const slot_name[] = {
+	[EN_IDLE] = "idle",	  [EN_MAKING] = "making",
+	[EN_FILLING] = "filling", [EN_SEALING] = "sealing",
+	[EN_SEALED] = "sealed",	  [EN_CHECKING] = "checking",
+	[EN_BROKEN] = "broken",	  [EN_DROPPING] = "dropping",
+};
+static_assert(COUNT(slot_name) == EN_NSLOT, "name every state");
+
+static const char *const gate_name[] = {
+	[EN_OPEN] = "open",	    [EN_PAUSING] = "pausing",
+	[EN_PAUSED] = "paused",	    [EN_SWAPPING] = "swapping",
+	[EN_RESUMING] = "resuming",
+};
+static_assert(COUNT(gate_name) == EN_NGATE, "name every state");
+
+static const char *const do_name[] = {
+	[EN_DO_REPLY] = "reply",
+	[EN_DO_REFUSE] = "refuse",
+	[EN_DO_ATTACH] = "attach",
+	[EN_DO_OFFER] = "offer",
+	[EN_DO_HOLDING] = "holding",
+	[EN_DO_MAKE] = "make",
+	[EN_DO_SEAL] = "seal",
+	[EN_DO_CHECK] = "check",
+	[EN_DO_STOP] = "stop",
+	[EN_DO_DROP] = "drop",
+	[EN_DO_HOOK_PAUSE] = "hook-pause",
+	[EN_DO_HOOK_SWAP] = "hook-swap",
+	[EN_DO_HOOK_RESUME] = "hook-resume",
+	[EN_DO_PUBLISH] = "publish",
+	[EN_DO_UNPUBLISH] = "unpublish",
+	[EN_DO_LEASE] = "lease",
+	[EN_DO_LEASE_OFF] = "lease-off",
+	[EN_DO_PAUSED] = "pause-applies",
+	[EN_DO_SERVING] = "pause-ends",
+};
+static_assert(COUNT(do_name) == EN_NDO, "name every action");
+
+/* ---- what is handed out ---- */
+
+static struct en_action *push(struct engine *e, enum en_do what)
+{
+	struct en_action *a;
+
+	BUG_ON(e->queued == EN_ACTIONS_MAX);
+	a = &e->queue[(e->head + e->queued++) % EN_ACTIONS_MAX];
+	*a = (struct en_action){ .what = what };
+	return a;
+}
+
+/* Ends a pending request; one that is not pending got its end already. */
+static struct en_action *end(struct engine *e, enum en_ev req, enum en_do what)
+{
+	struct en_action *a;
+
+	if (!e->pending[req])
+		return NULL;
+	e->pending[req] = false;
+	a = push(e, what);
+	a->req = req;
+	return a;
+}
+
+static void reply(struct engine *e, enum en_ev req)
+{
+	end(e, req, EN_DO_REPLY);
+}
+
+__attribute__((format(printf, 4, 5))) static void
+refuse(struct engine *e, enum en_ev req, int code, const char *fmt, ...)
+{
+	struct en_action *a = end(e, req, EN_DO_REFUSE);
+	va_list ap;
+
+	if (!a)
+		return;
+	a->code = code;
+	va_start(ap, fmt);
+	vsnprintf(a->cause, sizeof a->cause, fmt, ap);
+	va_end(ap);
+}
+
+static void fail(struct engine *e, enum en_ev req, const struct en_event *ev)
+{
+	refuse(e, req, ev->code, "%s", ev->cause ? ev->cause : "");
+}
+
+bool engine_next(struct engine *e, struct en_action *a)
+{
+	if (e->queued == 0)
+		return false;
+	*a = e->queue[e->head];
+	e->head = (e->head + 1) % EN_ACTIONS_MAX;
+	e->queued--;
+	return true;
+}
+
+/* ---- guards ---- */
+
+#define GUARD(name)                                               \
+	static bool name(const void *machine, const void *event); \
+	static bool name##_(const struct engine *e,               \
+			    const struct en_event *ev);           \
+	static bool name(const void *machine, const void *event)  \
+	{                                                         \
+		return name##_(machine, event);                   \
+	}                                                         \
+	static bool name##_(const struct engine *e, const struct en_event *ev)
+#define ACT(name)                                                         \
+	static void name##_(struct engine *e, const struct en_event *ev); \
+	static void name(void *machine, const void *event)                \
+	{                                                                 \
+		name##_(machine, event);                                  \
+	}                                                                 \
+	static void name##_(struct engine *e, const struct en_event *ev)
+
+static bool is_of_slot(const struct engine *e, const struct en_event *ev)
+{
+	bool versioned = ev->on == EN_OFFER || ev->on == EN_FINISH ||
+			 ev->on == EN_RECEIPT;
+
+	return ev->epoch == e->epoch &&
+	       (!versioned || ev->version == e->version);
+}
+
+GUARD(is_new)
+{
+	return ev->version > e->serving && e->gate != EN_SWAPPING;
+}
+
+/* The same begin again: its reply was lost. */
+GUARD(is_same)
+{
+	return ev->epoch == e->epoch && ev->version == e->version &&
+	       ev->bytes == e->bytes && ev->buckets == e->buckets &&
+	       ev->worker == e->worker && ev->workers == e->workers &&
+	       digest_eq(&ev->structure, &e->structure);
+}
+
+/* What an older run left is dropped; nothing of this run's own is. */
+GUARD(is_newer)
+{
+	return ev->epoch != e->epoch && is_new(e, ev);
+}
+
+GUARD(is_slots)
+{
+	return is_of_slot(e, ev);
+}
+
+GUARD(is_full)
+{
+	return is_of_slot(e, ev) && e->held == e->buckets && e->busy == 0;
+}
+
+GUARD(is_fresh)
+{
+	return is_of_slot(e, ev) && e->fresh;
+}
+
+GUARD(is_receipt_of_served)
+{
+	return e->serving && ev->version == e->serving &&
+	       ev->epoch == e->serving_epoch;
+}
+
+GUARD(is_served)
+{
+	return e->serving && ev->version == e->serving &&
+	       digest_eq(&ev->content, &e->serving_content);
+}
+
+GUARD(may_swap)
+{
+	return e->slot == EN_SEALED && e->fresh && ev->version == e->version &&
+	       ev->token == e->token && digest_eq(&ev->content, &e->content);
+}
+
+GUARD(token_fits)
+{
+	return ev->token == 0 || ev->token == e->token;
+}
+
+GUARD(is_at_rest)
+{
+	(void)ev;
+	return e->busy == 0;
+}
+
+GUARD(wants_begin)
+{
+	(void)ev;
+	return e->pending[EN_BEGIN];
+}
+
+GUARD(wants_drop)
+{
+	(void)ev;
+	return e->pending[EN_CANCEL] && e->gate != EN_SWAPPING;
+}
+
+GUARD(is_switching)
+{
+	(void)ev;
+	return e->gate == EN_SWAPPING;
+}
+
+GUARD(wants_pause)
+{
+	(void)ev;
+	return e->pending[EN_PAUSE];
+}
+
+/* A swap that came while on-pause ran. */
+GUARD(wants_swap)
+{
+	(void)ev;
+	return e->pending[EN_SWAP];
+}
+
+GUARD(wants_good_swap)
+{
+	(void)ev;
+	return e->pending[EN_SWAP] && may_swap(e, &e->swap);
+}
+
+GUARD(wants_resume)
+{
+	(void)ev;
+	return e->pending[EN_RESUME] || e->pending[EN_CANCEL] || e->lapsed;
+}
+
+/* ---- the slot's acts ---- */
+
+static void forget_slot(struct engine *e)
+{
+	e->version = e->epoch = 0;
+	e->held = e->buckets = e->busy = 0;
+	e->fresh = false;
+}
+
+ACT(make)
+{
+	const struct en_event *b = &e->begin;
+
+	(void)ev;
+	forget_slot(e);
+	e->version = b->version;
+	e->epoch = b->epoch;
+	e->structure = b->structure;
+	e->bytes = b->bytes;
+	e->buckets = b->buckets;
+	e->worker = b->worker;
+	e->workers = b->workers;
+	push(e, EN_DO_MAKE);
+}
+
+ACT(made)
+{
+	(void)ev;
+	reply(e, EN_BEGIN);
+}
+
+ACT(make_failed)
+{
+	forget_slot(e);
+	fail(e, EN_BEGIN, ev);
+}
+
+ACT(say_again)
+{
+	reply(e, ev->on);
+}
+
+ACT(attach)
+{
+	(void)ev;
+	end(e, EN_ATTACH, EN_DO_ATTACH);
+}
+
+ACT(offer)
+{
+	(void)ev;
+	end(e, EN_OFFER, EN_DO_OFFER);
+}
+
+ACT(holding)
+{
+	(void)ev;
+	end(e, EN_HOLDING, EN_DO_HOLDING);
+}
+
+ACT(copy_begun)
+{
+	(void)ev;
+	e->busy++;
+}
+
+ACT(copied)
+{
+	(void)ev;
+	e->busy--;
+	e->held++;
+}
+
+ACT(job_ended)
+{
+	(void)ev;
+	e->busy--;
+}
+
+ACT(seal)
+{
+	(void)ev;
+	e->busy++;
+	push(e, EN_DO_SEAL);
+}
+
+ACT(check)
+{
+	(void)ev;
+	e->busy++;
+	push(e, EN_DO_CHECK);
+}
+
+ACT(sealed)
+{
+	e->busy--;
+	e->fresh = true;
+	e->content = ev->content;
+	reply(e, EN_FINISH);
+	reply(e, EN_RECEIPT);
+}
+
+ACT(seal_failed)
+{
+	e->busy--;
+	e->broken_code = ev->code;
+	snprintf(e->broken, sizeof e->broken, "%s", ev->cause);
+	fail(e, EN_FINISH, ev);
+	fail(e, EN_RECEIPT, ev);
+}
+
+static void abandon(struct engine *e)
+{
+	for (int r = EN_ATTACH; r <= EN_RECEIPT; r++)
+		refuse(e, (enum en_ev)r, -E_FENCED, "the run was cancelled");
+}
+
+ACT(stop)
+{
+	abandon(e);
+	if (ev->on == EN_CANCEL)
+		refuse(e, EN_BEGIN, -E_FENCED, "the run was cancelled");
+	push(e, EN_DO_STOP);
+}
+
+ACT(drop)
+{
+	(void)ev;
+	abandon(e);
+	push(e, EN_DO_DROP);
+	forget_slot(e);
+}
+
+ACT(drop_and_make)
+{
+	drop(e, ev);
+	make(e, ev);
+}
+
+ACT(forget_begin)
+{
+	(void)ev;
+	refuse(e, EN_BEGIN, -E_FENCED, "the run was cancelled");
+}
+
+/* clang-format off */
+#define ROW(from, on, when, act, to, why) \
+	{ (from), (on), (when), (act), (to), (why) }
+/* An older run's slot gives way to a newer one's. */
+#define GIVES_WAY(s) \
+	ROW(s, EN_BEGIN, is_newer, stop, EN_DROPPING, NULL), \
+	ROW(s, EN_CANCEL, NULL, stop, EN_DROPPING, NULL)
+#define ANSWERS(s) \
+	ROW(s, EN_BEGIN, is_same, say_again, s, NULL), \
+	ROW(s, EN_ATTACH, is_slots, attach, s, NULL), \
+	ROW(s, EN_OFFER, is_slots, offer, s, NULL), \
+	ROW(s, EN_HOLDING, is_slots, holding, s, NULL)
+
+static const struct fsm_edge slot_edges[] = {
+	ROW(EN_IDLE, EN_BEGIN, is_new, make, EN_MAKING, NULL),
+	ROW(EN_IDLE, EN_RECEIPT, is_receipt_of_served, say_again, EN_IDLE,
+	    NULL),
+	ROW(EN_IDLE, EN_CANCEL, NULL, NULL, EN_IDLE, "nothing to drop"),
+	ROW(EN_IDLE, EN_GO, wants_begin, make, EN_MAKING, NULL),
+
+	ROW(EN_MAKING, EN_MADE, NULL, made, EN_FILLING, NULL),
+	ROW(EN_MAKING, EN_MAKE_FAILED, NULL, make_failed, EN_IDLE, NULL),
+
+	ANSWERS(EN_FILLING),
+	ROW(EN_FILLING, EN_COPY_BEGUN, NULL, copy_begun, EN_FILLING, NULL),
+	ROW(EN_FILLING, EN_COPIED, NULL, copied, EN_FILLING, NULL),
+	ROW(EN_FILLING, EN_COPY_FAILED, NULL, job_ended, EN_FILLING, NULL),
+	ROW(EN_FILLING, EN_FINISH, is_full, seal, EN_SEALING, NULL),
+	GIVES_WAY(EN_FILLING),
+
+	ANSWERS(EN_SEALING),
+	ROW(EN_SEALING, EN_FINISH, is_slots, NULL, EN_SEALING,
+	    "answered when sealed"),
+	ROW(EN_SEALING, EN_SEAL_OK, NULL, sealed, EN_SEALED, NULL),
+	ROW(EN_SEALING, EN_SEAL_FAILED, NULL, seal_failed, EN_BROKEN, NULL),
+	GIVES_WAY(EN_SEALING),
+
+	ANSWERS(EN_SEALED),
+	ROW(EN_SEALED, EN_FINISH, is_slots, say_again, EN_SEALED, NULL),
+	ROW(EN_SEALED, EN_RECEIPT, is_fresh, say_again, EN_SEALED, NULL),
+	ROW(EN_SEALED, EN_RECEIPT, is_slots, check, EN_CHECKING, NULL),
+	ROW(EN_SEALED, EN_BEGIN, is_newer, drop_and_make, EN_MAKING, NULL),
+	ROW(EN_SEALED, EN_CANCEL, is_switching, NULL, EN_SEALED,
+	    "after the swap"),
+	ROW(EN_SEALED, EN_CANCEL, NULL, drop, EN_IDLE, NULL),
+	ROW(EN_SEALED, EN_GO, wants_drop, drop, EN_IDLE, NULL),
+
+	ROW(EN_CHECKING, EN_BEGIN, is_same, say_again, EN_CHECKING, NULL),
+	ROW(EN_CHECKING, EN_HOLDING, is_slots, holding, EN_CHECKING, NULL),
+	ROW(EN_CHECKING, EN_FINISH, is_slots, NULL, EN_CHECKING,
+	    "answered when checked"),
+	ROW(EN_CHECKING, EN_RECEIPT, is_slots, NULL, EN_CHECKING,
+	    "answered when checked"),
+	ROW(EN_CHECKING, EN_SEAL_OK, NULL, sealed, EN_SEALED, NULL),
+	ROW(EN_CHECKING, EN_SEAL_FAILED, NULL, seal_failed, EN_BROKEN, NULL),
+	GIVES_WAY(EN_CHECKING),
+
+	ROW(EN_BROKEN, EN_BEGIN, is_newer, drop_and_make, EN_MAKING, NULL),
+	ROW(EN_BROKEN, EN_CANCEL, NULL, drop, EN_IDLE, NULL),
+
+	ROW(EN_DROPPING, EN_COPIED, NULL, job_ended, EN_DROPPING, NULL),
+	ROW(EN_DROPPING, EN_COPY_FAILED, NULL, job_ended, EN_DROPPING, NULL),
+	ROW(EN_DROPPING, EN_SEAL_OK, NULL, job_ended, EN_DROPPING, NULL),
+	ROW(EN_DROPPING, EN_SEAL_FAILED, NULL, job_ended, EN_DROPPING, NULL),
+	ROW(EN_DROPPING, EN_CANCEL, NULL, forget_begin, EN_DROPPING, NULL),
+	ROW(EN_DROPPING, EN_BEGIN, is_newer, NULL, EN_DROPPING,
+	    "made when this is gone"),
+	ROW(EN_DROPPING, EN_GO, is_at_rest, drop, EN_IDLE, NULL),
+};
+/* clang-format on */
+
+/* ---- the gate's acts ---- */
+
+static void refuse_swap(struct engine *e, const struct en_event *ev)
+{
+	if (e->slot != EN_SEALED || ev->version != e->version)
+		refuse(e, EN_SWAP, -E_PROTO,
+		       "swap: version %llu is not sealed here (%llu is %s)",
+		       (ull)ev->version, (ull)e->version, slot_name[e->slot]);
+	else if (!e->fresh)
+		refuse(e, EN_SWAP, -E_AGAIN,
+		       "swap: version %llu was sealed before a restart: ask "
+		       "for a receipt first",
+		       (ull)ev->version);
+	else if (!digest_eq(&ev->content, &e->content))
+		refuse(e, EN_SWAP, -E_DATA,
+		       "swap: version %llu has another content here",
+		       (ull)ev->version);
+	else
+		refuse(e, EN_SWAP, -E_AGAIN,
+		       "swap: not paused with this token; pause again");
+}
+
+ACT(hook_pause)
+{
+	(void)ev;
+	push(e, EN_DO_HOOK_PAUSE);
+}
+
+ACT(paused)
+{
+	(void)ev;
+	push(e, EN_DO_PAUSED);
+	push(e, EN_DO_LEASE);
+	reply(e, EN_PAUSE);
+}
+
+ACT(pause_again)
+{
+	(void)ev;
+	push(e, EN_DO_LEASE);
+	reply(e, EN_PAUSE);
+}
+
+/* How far the hook came is unknown: on-resume brings the engine back. */
+ACT(pause_failed)
+{
+	fail(e, EN_PAUSE, ev);
+	push(e, EN_DO_HOOK_RESUME);
+}
+
+ACT(hook_resume)
+{
+	(void)ev;
+	e->lapsed = false;
+	push(e, EN_DO_HOOK_RESUME);
+}
+
+ACT(resumed)
+{
+	(void)ev;
+	e->token = 0;
+	push(e, EN_DO_LEASE_OFF);
+	push(e, EN_DO_SERVING);
+	reply(e, EN_RESUME);
+}
+
+/* The next end of the lease tries again. */
+ACT(resume_failed)
+{
+	push(e, EN_DO_LEASE);
+	fail(e, EN_RESUME, ev);
+	fail(e, EN_CANCEL, ev);
+}
+
+ACT(publish)
+{
+	(void)ev;
+	push(e, EN_DO_PUBLISH);
+}
+
+ACT(refuse_waiting_swap)
+{
+	(void)ev;
+	refuse_swap(e, &e->swap);
+}
+
+ACT(swap_failed)
+{
+	fail(e, EN_SWAP, ev);
+}
+
+ACT(hook_swap)
+{
+	(void)ev;
+	push(e, EN_DO_HOOK_SWAP);
+}
+
+ACT(hook_swap_failed)
+{
+	push(e, EN_DO_UNPUBLISH);
+	fail(e, EN_SWAP, ev);
+}
+
+ACT(swapped)
+{
+	(void)ev;
+	engine_set_serving(e, e->version, e->epoch, &e->content);
+	forget_slot(e);
+	e->slot = EN_IDLE;
+	reply(e, EN_SWAP);
+}
+
+ACT(lapse)
+{
+	(void)ev;
+	e->lapsed = true;
+}
+
+/* clang-format off */
+#define LATER(s, on) ROW(s, on, NULL, NULL, s, "answered afterwards")
+
+static const struct fsm_edge gate_edges[] = {
+	ROW(EN_OPEN, EN_PAUSE, NULL, hook_pause, EN_PAUSING, NULL),
+	ROW(EN_OPEN, EN_GO, wants_pause, hook_pause, EN_PAUSING, NULL),
+	ROW(EN_OPEN, EN_RESUME, NULL, say_again, EN_OPEN, NULL),
+	ROW(EN_OPEN, EN_SWAP, is_served, say_again, EN_OPEN, NULL),
+	ROW(EN_OPEN, EN_CANCEL, NULL, NULL, EN_OPEN, "nothing to resume"),
+
+	ROW(EN_PAUSING, EN_HOOK_OK, NULL, paused, EN_PAUSED, NULL),
+	ROW(EN_PAUSING, EN_HOOK_FAILED, NULL, pause_failed, EN_RESUMING, NULL),
+	LATER(EN_PAUSING, EN_PAUSE),
+	LATER(EN_PAUSING, EN_SWAP),
+	LATER(EN_PAUSING, EN_RESUME),
+	LATER(EN_PAUSING, EN_CANCEL),
+
+	ROW(EN_PAUSED, EN_PAUSE, NULL, pause_again, EN_PAUSED, NULL),
+	ROW(EN_PAUSED, EN_SWAP, is_served, say_again, EN_PAUSED, NULL),
+	ROW(EN_PAUSED, EN_SWAP, may_swap, publish, EN_SWAPPING, NULL),
+	ROW(EN_PAUSED, EN_RESUME, token_fits, hook_resume, EN_RESUMING, NULL),
+	ROW(EN_PAUSED, EN_CANCEL, NULL, hook_resume, EN_RESUMING, NULL),
+	ROW(EN_PAUSED, EN_LEASE_END, NULL, hook_resume, EN_RESUMING, NULL),
+	ROW(EN_PAUSED, EN_GO, wants_good_swap, publish, EN_SWAPPING, NULL),
+	ROW(EN_PAUSED, EN_GO, wants_swap, refuse_waiting_swap, EN_PAUSED,
+	    NULL),
+	ROW(EN_PAUSED, EN_GO, wants_resume, hook_resume, EN_RESUMING, NULL),
+
+	ROW(EN_SWAPPING, EN_PUBLISHED, NULL, hook_swap, EN_SWAPPING, NULL),
+	ROW(EN_SWAPPING, EN_PUBLISH_FAILED, NULL, swap_failed, EN_PAUSED,
+	    NULL),
+	ROW(EN_SWAPPING, EN_HOOK_OK, NULL, swapped, EN_PAUSED, NULL),
+	ROW(EN_SWAPPING, EN_HOOK_FAILED, NULL, hook_swap_failed, EN_PAUSED,
+	    NULL),
+	ROW(EN_SWAPPING, EN_LEASE_END, NULL, lapse, EN_SWAPPING, NULL),
+	LATER(EN_SWAPPING, EN_SWAP),
+	LATER(EN_SWAPPING, EN_RESUME),
+	LATER(EN_SWAPPING, EN_CANCEL),
+
+	ROW(EN_RESUMING, EN_HOOK_OK, NULL, resumed, EN_OPEN, NULL),
+	ROW(EN_RESUMING, EN_HOOK_FAILED, NULL, resume_failed, EN_PAUSED, NULL),
+	ROW(EN_RESUMING, EN_SWAP, is_served, say_again, EN_RESUMING, NULL),
+	LATER(EN_RESUMING, EN_PAUSE),
+	LATER(EN_RESUMING, EN_RESUME),
+	LATER(EN_RESUMING, EN_CANCEL),
+};
+
+#define TABLE(n, edges_, states_, nstates_)				\
+	{ .name = n, .edges = edges_, .nedges = COUNT(edges_),		\
+	  .states = states_, .nstates = nstates_,			\
+	  .events = event_name, .nevents = EN_NEV }
+/* clang-format on */
+
+const struct fsm_table engine_slot_table =
+	TABLE("engine slot", slot_edges, slot_name, EN_NSLOT);
+const struct fsm_table engine_gate_table =
+	TABLE("engine gate", gate_edges, gate_name, EN_NGATE);
+
+/* ---- why something is refused ---- */
+
+static void refuse_begin(struct engine *e, const struct en_event *ev)
+{
+	if (ev->version <= e->serving)
+		refuse(e, EN_BEGIN, -E_FENCED,
+		       "version %llu is not above version %llu, which is "
+		       "served",
+		       (ull)ev->version, (ull)e->serving);
+	else if (e->gate == EN_SWAPPING)
+		refuse(e, EN_BEGIN, -E_AGAIN, "a swap is under way");
+	else
+		refuse(e, EN_BEGIN, -E_PROTO,
+		       "this run has begun another version %llu here, which "
+		       "is %s",
+		       (ull)e->version, slot_name[e->slot]);
+}
+
+static void refuse_slot(struct engine *e, const struct en_event *ev)
+{
+	if (e->slot == EN_BROKEN && ev->epoch == e->epoch)
+		refuse(e, ev->on, e->broken_code, "%s", e->broken);
+	else if (e->slot == EN_IDLE || ev->epoch != e->epoch)
+		refuse(e, ev->on, -E_FENCED, "%s: epoch %llu has begun nothing",
+		       event_name[ev->on], (ull)ev->epoch);
+	else if (!is_of_slot(e, ev))
+		refuse(e, ev->on, -E_FENCED, "%s of version %llu: %llu is %s",
+		       event_name[ev->on], (ull)ev->version, (ull)e->version,
+		       slot_name[e->slot]);
+	else if (ev->on == EN_FINISH)
+		refuse(e, ev->on, -E_PROTO, "finish: %u of %u buckets are held",
+		       e->held, e->buckets);
+	else
+		refuse(e, ev->on, -E_PROTO, "%s: version %llu is %s",
+		       event_name[ev->on], (ull)e->version, slot_name[e->slot]);
+}
+
+static void refuse_unknown(struct engine *e, const struct en_event *ev)
+{
+	if (ev->on == EN_BEGIN)
+		refuse_begin(e, ev);
+	else if (ev->on <= EN_RECEIPT)
+		refuse_slot(e, ev);
+	else if (ev->on == EN_SWAP)
+		refuse_swap(e, ev);
+	else if (ev->on == EN_RESUME)
+		refuse(e, ev->on, -E_FENCED, "resume: another token paused");
+	else
+		refuse(e, ev->on, -E_AGAIN, "%s while %s", event_name[ev->on],
+		       gate_name[e->gate]);
+}
+
+/* ---- steps ---- */
+
+static bool is_gates(enum en_ev on)
+{
+	return (on >= EN_PAUSE && on <= EN_CANCEL) ||
+	       (on >= EN_PUBLISHED && on <= EN_LEASE_END);
+}
+
+static void note_request(struct engine *e, const struct en_event *ev)
+{
+	if (ev->on == EN_BEGIN)
+		e->begin = *ev;
+	if (ev->on == EN_SWAP)
+		e->swap = *ev;
+	if (ev->on == EN_PAUSE && e->gate != EN_SWAPPING) {
+		e->token = ev->token;
+		e->lease_ms = ev->lease_ms;
+		e->lapsed = false;
+	}
+	e->pending[ev->on] = true;
+}
+
+static bool go(struct engine *e, const struct fsm_table *t, uint8_t *state)
+{
+	const struct en_event ev = { .on = EN_GO };
+
+	return fsm_step(t, state, e, EN_GO, &ev) >= 0;
+}
+
+/* What had to wait and can be done now. */
+static void settle(struct engine *e)
+{
+	while (go(e, &engine_slot_table, &e->slot) ||
+	       go(e, &engine_gate_table, &e->gate))
+		;
+	if (e->slot == EN_IDLE && e->gate == EN_OPEN)
+		reply(e, EN_CANCEL);
+}
+
+void engine_step(struct engine *e, const struct en_event *ev)
+{
+	int rc = -E_PROTO;
+
+	if (ev->on < EN_NREQ)
+		note_request(e, ev);
+	if (!is_gates(ev->on) || ev->on == EN_CANCEL)
+		rc = fsm_step(&engine_slot_table, &e->slot, e, ev->on, ev);
+	if (is_gates(ev->on))
+		rc = fsm_step(&engine_gate_table, &e->gate, e, ev->on, ev);
+	if (rc < 0 && ev->on < EN_NREQ)
+		refuse_unknown(e, ev);
+	settle(e);
+}
+
+static enum fence_use use_of(enum en_ev req, bool adopt)
+{
+	switch (req) {
+	case EN_BEGIN:
+		return adopt ? FENCE_ADOPT : FENCE_BEGIN;
+	case EN_CANCEL:
+		return FENCE_CANCEL;
+	case EN_PAUSE:
+	case EN_SWAP:
+	case EN_RESUME:
+		return FENCE_SERVE;
+	default:
+		return FENCE_WORK;
+	}
+}
+
+int engine_admit(const struct engine *e, enum en_ev req,
+		 const struct fence_speaker *who, bool adopt,
+		 struct fence *moved, char *why)
+{
+	enum fence_use use = use_of(req, adopt);
+	int rc = fence_check(&e->fence, who, use, why);
+
+	if (rc <= 0)
+		return rc;
+	*moved = e->fence;
+	fence_move(moved, who, use);
+	return 1;
+}
+
+void engine_init(struct engine *e, const struct fence *f)
+{
+	*e = (struct engine){ .fence = *f };
+}
+
+void engine_set_serving(struct engine *e, uint64_t version, uint64_t epoch,
+			const struct digest *content)
+{
+	e->serving = version;
+	e->serving_epoch = epoch;
+	e->serving_content = *content;
+}
+
+void engine_set_sealed(struct engine *e, uint64_t version, uint64_t epoch,
+		       const struct digest *content)
+{
+	e->slot = EN_SEALED;
+	e->version = version;
+	e->epoch = epoch;
+	e->content = *content;
+}
+
+const char *engine_event_name(enum en_ev ev)
+{
+	return event_name[ev];
+}
+
+const char *engine_do_name(enum en_do what)
+{
+	return do_name[what];
+}
