@@ -1,0 +1,311 @@
+#include "pipes/engine_shell.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A bucket smaller than this is not worth a second thread. */
+#define COPY_SHARE_MIN (4 * DIGEST_LEAF)
+
+/* A bucket on its way.  The offer that is answered is the last one. */
+struct copy_task {
+	uint32_t bucket;
+	struct asker from;
+	uint32_t left; /* jobs that have not come back */
+	struct digest *leaf;
+	int rc;
+	char cause[256];
+};
+
+struct copy_job {
+	struct job job; /* first: the pool's */
+	struct shell *sh;
+	struct copy_task *task;
+	struct piece *piece;
+	int *fd; /* of each piece's source */
+	struct digest *leaf;
+	uint32_t n;
+	int rc;
+	char cause[256];
+};
+
+static void explain(struct copy_job *c, const struct piece *p, int rc)
+{
+	const struct store_file *f = &c->sh->slot.file[p->file];
+
+	c->rc = rc;
+	if (rc == -E_DATA)
+		snprintf(c->cause, sizeof c->cause,
+			 "bucket %u: %s is shorter than its %llu bytes now",
+			 c->task->bucket, f->path,
+			 (unsigned long long)f->bytes);
+	else
+		snprintf(c->cause, sizeof c->cause,
+			 "bucket %u: %s: %llu bytes at %llu cannot be copied: "
+			 "%s",
+			 c->task->bucket, f->path, (unsigned long long)p->bytes,
+			 (unsigned long long)p->offset, err_text(rc));
+}
+
+/* In a thread of the pool: no log, nothing of the shell is written. */
+static void run_copy(struct job *job)
+{
+	struct copy_job *c = (struct copy_job *)job;
+	struct digest *leaf = c->leaf;
+	struct window w = { 0 };
+	uint32_t file = ID_NONE;
+
+	for (uint32_t i = 0; i < c->n && c->rc == 0; i++) {
+		struct piece *p = &c->piece[i];
+		int rc;
+
+		if (p->file != file) {
+			file = p->file;
+			window_release(&w);
+			window_init(&w, c->fd[i], c->sh->slot.file[file].bytes,
+				    WINDOW_AUTO);
+		}
+		rc = piece_copy(&w, &c->sh->files.file[file], p, leaf,
+				&c->sh->cancel);
+		if (rc < 0)
+			explain(c, p, rc);
+		leaf += piece_leaves(p);
+	}
+	window_release(&w);
+}
+
+/* Takes what fits into `room` off the front of *rest, whole leaves. */
+static struct piece cut(struct piece *rest, uint64_t room)
+{
+	struct piece head = *rest;
+	uint64_t leaves = (room + DIGEST_LEAF - 1) / DIGEST_LEAF;
+
+	if (head.bytes > leaves * DIGEST_LEAF)
+		head.bytes = leaves * DIGEST_LEAF;
+	rest->offset += head.bytes;
+	rest->bytes -= head.bytes;
+	return head;
+}
+
+static struct copy_job *new_job(struct shell *sh, struct copy_task *t,
+				struct digest *leaf)
+{
+	struct copy_job *c = xcalloc(1, sizeof *c);
+
+	c->job.fn = run_copy;
+	c->sh = sh;
+	c->task = t;
+	c->leaf = leaf;
+	return c;
+}
+
+static void free_job(struct copy_job *c)
+{
+	free(c->piece);
+	free(c->fd);
+	free(c);
+}
+
+static void add_piece(struct copy_job *c, const struct piece *p)
+{
+	c->piece = xreallocarray(c->piece, c->n + 1, sizeof *c->piece);
+	c->fd = xreallocarray(c->fd, c->n + 1, sizeof *c->fd);
+	c->piece[c->n] = *p;
+	c->fd[c->n++] = c->sh->source[p->file].fd;
+}
+
+static void submit(struct shell *sh, struct copy_job *c)
+{
+	c->task->left++;
+	if (pool_submit_take(sh->pool, &c->job) == 0)
+		return;
+	c->task->left--;
+	c->task->rc = -E_AGAIN;
+	snprintf(c->task->cause, sizeof c->task->cause,
+		 "bucket %u: more than %u copies are waiting", c->task->bucket,
+		 SHELL_JOBS_MAX);
+	free_job(c);
+}
+
+/* Spreads a bucket's leaves over as many jobs as there are threads. */
+static void submit_all(struct shell *sh, struct copy_task *t)
+{
+	const struct fill_bucket *b = &sh->fill.bucket[t->bucket];
+	uint64_t share = b->bytes / sh->conf->copy_threads + 1, room;
+	struct digest *leaf = t->leaf;
+	struct copy_job *c = new_job(sh, t, leaf);
+
+	if (share < COPY_SHARE_MIN)
+		share = COPY_SHARE_MIN;
+	room = share;
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct piece rest = sh->fill.piece[b->first + i].p;
+
+		while (rest.bytes > 0) {
+			struct piece head = cut(&rest, room);
+
+			add_piece(c, &head);
+			leaf += piece_leaves(&head);
+			room -= head.bytes < room ? head.bytes : room;
+			if (room > 0)
+				continue;
+			submit(sh, c);
+			c = new_job(sh, t, leaf);
+			room = share;
+		}
+	}
+	if (c->n > 0)
+		submit(sh, c);
+	else
+		free_job(c);
+}
+
+static void ack(struct shell *sh, const struct asker *to, uint32_t bucket)
+{
+	const struct fill_bucket *b = &sh->fill.bucket[bucket];
+	struct msg m = { .type = M_ack };
+
+	for (uint32_t i = 0; i < sh->m.workers; i++) {
+		m.ack = (struct m_ack){
+			.seq = to->seq,
+			.boot = slice_of(sh->store.boot),
+			.bucket = bucket,
+			.worker = sh->m.worker + i,
+			.bytes = b->bytes,
+			.digest = b->digest,
+		};
+		shell_answer(sh, to, &m);
+	}
+}
+
+static void end_task(struct shell *sh, struct copy_task *t)
+{
+	struct en_event ev = { .on = t->rc < 0 ? EN_COPY_FAILED : EN_COPIED };
+
+	sh->task[t->bucket] = NULL;
+	/* The bytes are there before anybody hears of them. */
+	if (t->rc == 0) {
+		fill_hold(&sh->fill, t->bucket, t->leaf);
+		ack(sh, &t->from, t->bucket);
+	} else {
+		log_warn("%s", t->cause);
+		shell_refuse(sh, &t->from, t->rc, t->bucket, t->cause);
+	}
+	free(t->leaf);
+	free(t);
+	shell_step(sh, &ev);
+}
+
+static void end_copy(struct shell *sh, struct copy_job *c)
+{
+	struct copy_task *t = c->task;
+
+	if (!c->job.has_run && c->rc == 0)
+		c->rc = -E_AGAIN;
+	if (c->rc < 0 && t->rc == 0) {
+		t->rc = c->rc;
+		snprintf(t->cause, sizeof t->cause, "%s", c->cause);
+	}
+	free_job(c);
+	if (--t->left == 0)
+		end_task(sh, t);
+}
+
+static void end_seal(struct shell *sh, struct seal_job *j)
+{
+	struct en_event ev = { .on = EN_SEAL_OK };
+
+	if (j->rc == 0 && sh->m.slot == EN_SEALING) {
+		log_adopt_cause(0, "");
+		j->rc = store_seal(&sh->store, &sh->slot);
+		snprintf(j->cause, sizeof j->cause, "%s", log_cause());
+	}
+	if (j->rc < 0) {
+		ev.on = EN_SEAL_FAILED;
+		ev.code = j->rc;
+		ev.cause = j->cause;
+	} else {
+		ev.content = sh->slot.received;
+		log_info("version %llu is sealed, proof %s",
+			 (unsigned long long)sh->slot.version,
+			 proof_name(sh->slot.proof));
+	}
+	shell_step(sh, &ev);
+}
+
+void shell_pool_ready(void *arg)
+{
+	struct shell *sh = arg;
+	struct job *job;
+
+	while ((job = pool_next(sh->pool))) {
+		if (job == &sh->seal.job)
+			end_seal(sh, &sh->seal);
+		else
+			end_copy(sh, (struct copy_job *)job);
+	}
+}
+
+/* NULL, or the path of a file that the bucket needs and that is not there. */
+static const char *missing_source(const struct shell *sh, uint32_t bucket)
+{
+	const struct fill_bucket *b = &sh->fill.bucket[bucket];
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		uint32_t file = sh->fill.piece[b->first + i].p.file;
+
+		if (!sh->source || sh->source[file].fd < 0)
+			return sh->slot.file[file].path;
+	}
+	return NULL;
+}
+
+static void start(struct shell *sh, uint32_t bucket, const struct asker *from)
+{
+	struct copy_task *t = xcalloc(1, sizeof *t);
+	struct en_event ev = { .on = EN_COPY_BEGUN };
+
+	t->bucket = bucket;
+	t->from = *from;
+	t->leaf =
+		xcalloc(fill_bucket_leaves(&sh->fill, bucket), sizeof *t->leaf);
+	sh->task[bucket] = t;
+	shell_step(sh, &ev);
+	submit_all(sh, t);
+	if (t->left == 0) /* an empty bucket, or a full pool */
+		end_task(sh, t);
+}
+
+void shell_offer(struct shell *sh)
+{
+	const struct m_offer *o = &sh->now->offer;
+	const struct asker *from = &sh->asker[EN_OFFER];
+	const char *path;
+	struct copy_task *t;
+	char cause[512];
+
+	if (fill_claim(&sh->fill, o) < 0) {
+		shell_refuse(sh, from, -E_PROTO, o->bucket, log_cause());
+		return;
+	}
+	if (sh->fill.bucket[o->bucket].state == FILL_HELD) {
+		ack(sh, from, o->bucket);
+		return;
+	}
+	t = sh->task[o->bucket];
+	if (t) { /* offered again: this one is answered */
+		t->from = *from;
+		return;
+	}
+	path = missing_source(sh, o->bucket);
+	if (path) {
+		snprintf(cause, sizeof cause,
+			 "bucket %u: no descriptor of %s was attached",
+			 o->bucket, path);
+		shell_refuse(sh, from, -E_PROTO, o->bucket, cause);
+		return;
+	}
+	start(sh, o->bucket, from);
+}

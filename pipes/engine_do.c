@@ -1,0 +1,344 @@
+#include "pipes/engine_shell.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEASE_MAX_MS (24 * 3600 * 1000) /* a longer one is no lease */
+
+typedef unsigned long long ull;
+
+void shell_report(struct shell *sh, enum en_ev on, int rc)
+{
+	char cause[512];
+	struct en_event ev = { .on = on, .code = rc, .cause = cause };
+
+	snprintf(cause, sizeof cause, "%s", rc < 0 ? log_cause() : "");
+	shell_step(sh, &ev);
+}
+
+void shell_drop_slot(struct shell *sh)
+{
+	store_files_release(&sh->files);
+	fill_release(&sh->fill);
+	shell_close_sources(sh);
+	store_slot_release(&sh->slot);
+	free(sh->task);
+	sh->task = NULL;
+	atomic_store(&sh->cancel, false);
+}
+
+static void open_slot(struct shell *sh)
+{
+	sh->slot = sh->next;
+	sh->next = (struct store_slot){ 0 };
+	sh->proof = sh->next_proof;
+	sh->source = xcalloc(sh->slot.nfiles, sizeof *sh->source);
+	for (uint32_t i = 0; i < sh->slot.nfiles; i++)
+		sh->source[i].fd = -1;
+	sh->task = xcalloc(sh->m.buckets, sizeof *sh->task);
+	fill_init(&sh->fill, &sh->slot, sh->m.buckets);
+}
+
+static void make(struct shell *sh)
+{
+	int rc;
+
+	open_slot(sh);
+	rc = store_make(&sh->store, &sh->slot, &sh->files);
+	if (rc < 0)
+		shell_drop_slot(sh);
+	else
+		log_info("version %llu is being filled: %llu bytes in %u "
+			 "files",
+			 (ull)sh->slot.version, (ull)sh->slot.bytes,
+			 sh->slot.nfiles);
+	shell_report(sh, rc < 0 ? EN_MAKE_FAILED : EN_MADE, rc);
+}
+
+static void run_seal(struct job *job)
+{
+	struct seal_job *j = (struct seal_job *)job;
+
+	log_adopt_cause(0, "");
+	j->rc = j->is_check ? seal_check(&j->seal) : seal_run(&j->seal);
+	snprintf(j->cause, sizeof j->cause, "%s",
+		 j->rc == -E_AGAIN ? "cancelled" : log_cause());
+}
+
+/* A reread costs a pass over the slot: when asked for, and now and then. */
+static bool wants_reread(struct shell *sh)
+{
+	return sh->proof == PROOF_REREAD ||
+	       (sh->conf->reread && ++sh->seals % sh->conf->reread == 0);
+}
+
+static void seal(struct shell *sh, bool is_check)
+{
+	struct seal_job *j = &sh->seal;
+	const char *command = sh->conf->post_load;
+
+	*j = (struct seal_job){
+		.job.fn = run_seal,
+		.is_check = is_check,
+		.seal = {
+			.store = &sh->store,
+			.files = is_check ? NULL : &sh->files,
+			.fill = is_check ? NULL : &sh->fill,
+			.post_load = command,
+			.engine = sh->conf->name,
+			.post_load_ms = sh->conf->post_load_ms,
+			.reread = !is_check && wants_reread(sh),
+			.cancel = &sh->cancel,
+			.slot = &sh->slot,
+		},
+	};
+	if (!is_check) {
+		free(sh->slot.post_load);
+		sh->slot.post_load = xstrdup(command ? command : "");
+		sh->slot.varies = sh->conf->post_load_varies;
+	}
+	/* Nothing else is in the pool: copies have ended. */
+	BUG_ON(pool_submit_take(sh->pool, &j->job) < 0);
+}
+
+/* A store that cannot say what it serves must be looked at by a new start. */
+static void give_up(struct shell *sh, int rc)
+{
+	loop_stop(sh->loop, rc);
+}
+
+static void publish(struct shell *sh)
+{
+	int rc;
+
+	sh->before_swap = sh->store.serving;
+	rc = store_publish(&sh->store);
+	if (rc == -E_BUG)
+		give_up(sh, rc);
+	shell_report(sh, rc < 0 ? EN_PUBLISH_FAILED : EN_PUBLISHED, rc);
+}
+
+static void unpublish(struct shell *sh)
+{
+	int rc = store_unpublish(&sh->store, sh->before_swap);
+
+	if (rc < 0)
+		give_up(sh, rc);
+}
+
+/* What the slot was filled with is of no use once it is served. */
+static void settle_swap(struct shell *sh)
+{
+	if (!sh->slot.file || sh->store.serving != sh->slot.version)
+		return;
+	if (sh->files.n > 0)
+		store_keep_take(&sh->store, &sh->files);
+	shell_drop_slot(sh);
+	log_info("version %llu is served", (ull)sh->store.serving);
+}
+
+static void lease_end(void *arg)
+{
+	struct shell *sh = arg;
+	const struct en_event ev = { .on = EN_LEASE_END };
+
+	log_warn("the lease of the pause ended");
+	shell_step(sh, &ev);
+}
+
+static void arm_lease(struct shell *sh)
+{
+	uint64_t ms = sh->m.lease_ms;
+
+	sh->lease.fn = lease_end;
+	sh->lease.arg = sh;
+	loop_arm(sh->loop, &sh->lease,
+		 ms == 0	     ? 1
+		 : ms > LEASE_MAX_MS ? LEASE_MAX_MS
+				     : (int64_t)ms);
+}
+
+static void pause_ends(struct shell *sh)
+{
+	if (sh->paused_ns)
+		sh->pause_us =
+			(uint64_t)(clock_mono_ns() - sh->paused_ns) / 1000;
+	sh->paused_ns = 0;
+}
+
+/* ---- replies ---- */
+
+static void answer_receipt(struct shell *sh, const struct asker *to)
+{
+	const struct store_slot *slot = &sh->slot;
+	struct store_slot served = { 0 };
+	struct msg m = { .type = M_receipt };
+
+	if (!slot->file) {
+		if (store_slot_load(&sh->store, sh->m.serving, &served) < 0) {
+			shell_refuse(sh, to, -E_IO, ID_NONE,
+				     "the record of the version is lost");
+			return;
+		}
+		slot = &served;
+	}
+	m.receipt = (struct m_receipt){
+		.seq = to->seq,
+		.engine = slice_of(sh->conf->name),
+		.worker = slot->worker,
+		.workers = slot->workers,
+		.boot = slice_of(sh->store.boot),
+		.registry = slice_of(slot->registry),
+		.epoch = slot->epoch,
+		.run = slice_of(slot->run),
+		.version = slot->version,
+		.bytes = slot->bytes,
+		.received = slot->received,
+		.installed = slot->installed,
+		.proof = (uint8_t)slot->proof,
+		.post_load = slice_of(slot->post_load),
+		.varies = slot->varies,
+	};
+	shell_answer(sh, to, &m);
+	store_slot_release(&served);
+}
+
+static void answer_holding(struct shell *sh)
+{
+	const struct asker *to = &sh->asker[EN_HOLDING];
+	struct buf bits = { 0 };
+	struct msg m = { .type = M_held };
+
+	/* Sealed in an earlier life: no bitmap, sealed says it. */
+	if (sh->fill.bucket)
+		fill_bitmap(&sh->fill, &bits);
+	m.held = (struct m_held){
+		.seq = to->seq,
+		.boot = slice_of(sh->store.boot),
+		.sealed = sh->m.slot == EN_SEALED || sh->m.slot == EN_CHECKING,
+		.count = sh->fill.nbuckets,
+		.bitmap = buf_slice(&bits),
+	};
+	shell_answer(sh, to, &m);
+	buf_release(&bits);
+}
+
+static void answer(struct shell *sh, enum en_ev req)
+{
+	const struct asker *to = &sh->asker[req];
+	struct slice boot = slice_of(sh->store.boot);
+	struct msg m = { 0 };
+
+	switch (req) {
+	case EN_BEGIN:
+		m.type = M_begun;
+		m.begun = (struct m_begun){ to->seq, boot };
+		break;
+	case EN_FINISH:
+		m.type = M_finished;
+		m.finished =
+			(struct m_finished){ to->seq, boot, sh->m.version };
+		break;
+	case EN_PAUSE:
+		m.type = M_paused;
+		m.paused = (struct m_paused){ to->seq, boot, sh->m.token };
+		break;
+	case EN_SWAP:
+		m.type = M_swapped;
+		m.swapped = (struct m_swapped){ to->seq, boot, sh->m.serving };
+		break;
+	case EN_RESUME:
+		m.type = M_resumed;
+		m.resumed = (struct m_resumed){ to->seq, boot, sh->m.serving,
+						sh->pause_us };
+		break;
+	case EN_CANCEL:
+		m.type = M_cancelled;
+		m.cancelled =
+			(struct m_cancelled){ to->seq, boot, sh->m.serving };
+		break;
+	case EN_RECEIPT:
+		answer_receipt(sh, to);
+		return;
+	default:
+		BUG("%s has no plain reply", engine_event_name(req));
+	}
+	shell_answer(sh, to, &m);
+}
+
+void shell_perform(struct shell *sh, const struct en_action *a)
+{
+	log_debug("%s %s", engine_do_name(a->what),
+		  a->what <= EN_DO_REFUSE ? engine_event_name(a->req) : "");
+	switch (a->what) {
+	case EN_DO_REPLY:
+		if (a->req == EN_SWAP)
+			settle_swap(sh);
+		answer(sh, a->req);
+		break;
+	case EN_DO_REFUSE:
+		shell_refuse(sh, &sh->asker[a->req], a->code,
+			     a->req == EN_OFFER ? sh->now->offer.bucket
+						: ID_NONE,
+			     a->cause);
+		break;
+	case EN_DO_ATTACH:
+		shell_attach(sh);
+		break;
+	case EN_DO_OFFER:
+		shell_offer(sh);
+		break;
+	case EN_DO_HOLDING:
+		answer_holding(sh);
+		break;
+	case EN_DO_MAKE:
+		make(sh);
+		break;
+	case EN_DO_SEAL:
+		seal(sh, false);
+		break;
+	case EN_DO_CHECK:
+		seal(sh, true);
+		break;
+	case EN_DO_STOP:
+		atomic_store(&sh->cancel, true);
+		break;
+	case EN_DO_DROP:
+		shell_drop_slot(sh);
+		store_drop_staging(&sh->store);
+		break;
+	case EN_DO_HOOK_PAUSE:
+		shell_hook(sh, HOOK_PAUSE);
+		break;
+	case EN_DO_HOOK_SWAP:
+		shell_hook(sh, HOOK_SWAP);
+		break;
+	case EN_DO_HOOK_RESUME:
+		shell_hook(sh, HOOK_RESUME);
+		break;
+	case EN_DO_PUBLISH:
+		publish(sh);
+		break;
+	case EN_DO_UNPUBLISH:
+		unpublish(sh);
+		break;
+	case EN_DO_LEASE:
+		arm_lease(sh);
+		break;
+	case EN_DO_LEASE_OFF:
+		loop_disarm(sh->loop, &sh->lease);
+		break;
+	case EN_DO_PAUSED:
+		sh->paused_ns = clock_mono_ns();
+		break;
+	case EN_DO_SERVING:
+		pause_ends(sh);
+		break;
+	case EN_NDO:
+		break;
+	}
+}

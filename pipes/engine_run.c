@@ -1,0 +1,471 @@
+#include "pipes/engine_shell.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef unsigned long long ull;
+
+/* ---- replies out ---- */
+
+static void flush(void *arg)
+{
+	struct shell *sh = arg;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < sh->nout; i++) {
+		struct waiting *w = &sh->out[i];
+
+		if (sock_send(&sh->sock, &w->to, buf_slice(&w->frame)) ==
+		    -E_AGAIN) {
+			sh->out[kept++] = *w;
+			continue;
+		}
+		buf_release(&w->frame);
+	}
+	sh->nout = kept;
+	if (kept > 0)
+		loop_arm(sh->loop, &sh->retry, SHELL_RETRY_MS);
+}
+
+/* A peer that does not read: its replies wait, up to a bound. */
+static void wait_for(struct shell *sh, const struct sock_peer *to)
+{
+	struct waiting w = { .to = *to };
+
+	if (sh->nout == SHELL_OUT_MAX) {
+		log_warn("a peer reads no replies: one is dropped");
+		return;
+	}
+	buf_add(&w.frame, sh->packed.p, sh->packed.n);
+	sh->out = xreallocarray(sh->out, sh->nout + 1, sizeof *sh->out);
+	sh->out[sh->nout++] = w;
+	sh->retry.fn = flush;
+	sh->retry.arg = sh;
+	loop_arm(sh->loop, &sh->retry, SHELL_RETRY_MS);
+}
+
+void shell_send(struct shell *sh, const struct sock_peer *to,
+		const struct msg *m)
+{
+	buf_clear(&sh->packed);
+	if (msg_pack(&sh->packed, m) < 0)
+		return;
+	/* Behind those that wait already: replies keep their order. */
+	if (sh->nout > 0 ||
+	    sock_send(&sh->sock, to, buf_slice(&sh->packed)) == -E_AGAIN)
+		wait_for(sh, to);
+}
+
+void shell_answer(struct shell *sh, const struct asker *to, const struct msg *m)
+{
+	if (!to->conn) {
+		shell_send(sh, &to->peer, m);
+		return;
+	}
+	buf_clear(&sh->packed);
+	if (to->conn->fd >= 0 && msg_pack(&sh->packed, m) >= 0)
+		fdpass_send(to->conn->fd, buf_slice(&sh->packed), NULL, 0);
+}
+
+void shell_refuse(struct shell *sh, const struct asker *to, int code,
+		  uint32_t bucket, const char *cause)
+{
+	struct msg m = { .type = M_refused };
+
+	log_info("refused: %s", cause);
+	m.refused = (struct m_refused){
+		.seq = to->seq,
+		.boot = slice_of(sh->store.boot),
+		.code = (uint8_t)-code,
+		.bucket = bucket,
+		.cause = slice_of(cause),
+	};
+	shell_answer(sh, to, &m);
+}
+
+/* ---- requests in ---- */
+
+void shell_step(struct shell *sh, const struct en_event *ev)
+{
+	struct en_action a;
+
+	engine_step(&sh->m, ev);
+	while (engine_next(&sh->m, &a))
+		shell_perform(sh, &a);
+}
+
+static void answer_state(struct shell *sh, const struct asker *to)
+{
+	const struct engine *e = &sh->m;
+	struct msg m = { .type = M_state };
+
+	m.state = (struct m_state){
+		.seq = to->seq,
+		.boot = slice_of(sh->store.boot),
+		.name = slice_of(sh->conf->name),
+		.registry = slice_of(e->fence.registry),
+		.epoch = e->fence.epoch,
+		.run = slice_of(e->fence.run),
+		.serving = e->serving,
+		.content = e->serving_content,
+		.staged = e->version,
+		.highest = sh->store.highest,
+		.sealed = e->slot == EN_SEALED || e->slot == EN_CHECKING,
+		.paused = e->gate != EN_OPEN,
+		.room = store_room(&sh->store),
+		.post_load = slice_of(sh->conf->post_load ? sh->conf->post_load
+							  : ""),
+		.pause_us = sh->pause_us,
+		.pid = (uint32_t)getpid(),
+	};
+	shell_answer(sh, to, &m);
+}
+
+/* What all requests have, pulled out of any of them. */
+struct asked {
+	const struct m_fence *fence;
+	const struct slice *boot; /* NULL: cancel has none */
+	struct en_event ev;
+	uint64_t seq;
+};
+
+/* clang-format off */
+#define ASKED(name, event, ...)						\
+	case M_##name:							\
+		*a = (struct asked){ &m->name.fence, &m->name.boot,	\
+			{ .on = event, __VA_ARGS__ }, m->name.seq };	\
+		return true
+/* clang-format on */
+
+static bool take_request(const struct msg *m, struct asked *a)
+{
+	switch (m->type) {
+		ASKED(begin, EN_BEGIN, .version = m->begin.version,
+		      .structure = m->begin.structure, .bytes = m->begin.bytes,
+		      .buckets = m->begin.buckets, .worker = m->begin.worker,
+		      .workers = m->begin.workers);
+		ASKED(attach, EN_ATTACH, .version = 0);
+		ASKED(offer, EN_OFFER, .version = m->offer.version);
+		ASKED(holding, EN_HOLDING, .version = 0);
+		ASKED(finish, EN_FINISH, .version = m->finish.version);
+		ASKED(ask_receipt, EN_RECEIPT,
+		      .version = m->ask_receipt.version);
+		ASKED(pause, EN_PAUSE, .token = m->pause.token,
+		      .lease_ms = m->pause.lease_ms);
+		ASKED(swap, EN_SWAP, .version = m->swap.version,
+		      .content = m->swap.content, .token = m->swap.token);
+		ASKED(resume, EN_RESUME, .token = m->resume.token);
+	case M_cancel:
+		*a = (struct asked){ &m->cancel.fence,
+				     NULL,
+				     { .on = EN_CANCEL },
+				     m->cancel.seq };
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int check_begin(struct shell *sh, const struct m_begin *b)
+{
+	struct store_slot next = { 0 };
+	int rc;
+
+	if (b->version == 0 || b->buckets > FILL_BUCKETS_MAX ||
+	    b->workers == 0 || b->workers > 4096 || b->proof >= PROOF_N)
+		return log_error(E_PROTO,
+				 "begin: version %llu, %u buckets, %u workers, "
+				 "proof %u cannot be",
+				 (ull)b->version, b->buckets, b->workers,
+				 b->proof);
+	rc = store_slot_init(&next, b);
+	if (rc < 0)
+		return rc;
+	store_slot_release(&sh->next);
+	sh->next = next;
+	sh->next_proof = b->proof;
+	return 0;
+}
+
+static int check_request(struct shell *sh, const struct msg *m,
+			 const struct asked *a)
+{
+	if (a->boot && !slice_eq(*a->boot, slice_of(sh->store.boot)))
+		return log_error(E_FENCED,
+				 "%s: for boot %.*s of this engine, which was "
+				 "started again since",
+				 engine_event_name(a->ev.on),
+				 SLICE_ARG(*a->boot));
+	if (a->ev.on == EN_PAUSE && a->ev.token == 0)
+		return log_error(E_PROTO, "pause: token 0");
+	return a->ev.on == EN_BEGIN ? check_begin(sh, &m->begin) : 0;
+}
+
+/* The fence, durable before anything is done for who moved it. */
+static int pass_fence(struct shell *sh, const struct msg *m,
+		      const struct asked *a)
+{
+	const struct fence_speaker who = {
+		.registry = a->fence->registry,
+		.run = a->fence->run,
+		.epoch = a->fence->epoch,
+		.instance = a->fence->instance,
+		.stage = a->fence->stage,
+	};
+	bool adopt = a->ev.on == EN_BEGIN && (sh->adopt || m->begin.adopt);
+	uint64_t highest = sh->store.highest;
+	char why[FENCE_WHY_MAX];
+	struct fence moved = sh->m.fence;
+	int rc;
+
+	rc = engine_admit(&sh->m, a->ev.on, &who, adopt, &moved, why);
+	if (rc < 0)
+		return log_error(E_FENCED, "%s: %s",
+				 engine_event_name(a->ev.on), why);
+	if (a->ev.on == EN_BEGIN && a->ev.version > highest)
+		highest = a->ev.version;
+	if (rc == 0 && highest == sh->store.highest)
+		return 0;
+	if (strcmp(moved.registry, sh->m.fence.registry) != 0 &&
+	    sh->m.fence.registry[0]) {
+		log_warn("registry %s takes the store over from %s",
+			 moved.registry, sh->m.fence.registry);
+		sh->adopt = false;
+	}
+	rc = store_set_fence(&sh->store, &moved, highest);
+	if (rc >= 0)
+		sh->m.fence = moved;
+	return rc;
+}
+
+/* One request of a kind is pending at most: the newer one is answered. */
+static void take_over(struct shell *sh, enum en_ev req,
+		      const struct asker *from)
+{
+	if (sh->m.pending[req])
+		shell_refuse(sh, &sh->asker[req], -E_AGAIN, ID_NONE,
+			     "asked again since");
+	sh->asker[req] = *from;
+}
+
+void shell_request(struct shell *sh, const struct asker *from,
+		   const struct msg *m)
+{
+	struct asked a;
+	int rc;
+
+	if (!take_request(m, &a)) {
+		log_warn("a %s is nothing to ask an engine", msg_name(m->type));
+		return;
+	}
+	a.ev.epoch = a.fence->epoch;
+	log_quiet_thread(1);
+	rc = check_request(sh, m, &a);
+	if (rc >= 0)
+		rc = pass_fence(sh, m, &a);
+	log_quiet_thread(0);
+	if (rc < 0) {
+		shell_refuse(sh, from, rc,
+			     m->type == M_offer ? m->offer.bucket : ID_NONE,
+			     log_cause());
+		return;
+	}
+	take_over(sh, a.ev.on, from);
+	sh->now = m;
+	shell_step(sh, &a.ev);
+	sh->now = NULL;
+}
+
+static void sock_ready(void *arg)
+{
+	struct shell *sh = arg;
+	struct asker from = { 0 };
+	struct msg m;
+
+	while (sock_recv(&sh->sock, &from.peer, &sh->frame) > 0) {
+		if (msg_unpack(&m, &sh->arena, buf_slice(&sh->frame)) < 0)
+			continue; /* logged; whose request is unknown */
+		if (m.type == M_probe || m.type == M_status) {
+			from.seq =
+				m.type == M_probe ? m.probe.seq : m.status.seq;
+			answer_state(sh, &from);
+			continue;
+		}
+		struct asked a;
+
+		if (take_request(&m, &a) && a.ev.on != EN_ATTACH) {
+			from.seq = a.seq;
+			shell_request(sh, &from, &m);
+		}
+	}
+}
+
+/* ---- start and stop ---- */
+
+static void on_signal(int signo, void *arg)
+{
+	struct shell *sh = arg;
+
+	if (signo == SIGINT || signo == SIGTERM) {
+		log_info("ends on signal %d", signo);
+		loop_stop(sh->loop, 0);
+	}
+}
+
+static int take_served(struct shell *sh)
+{
+	struct store_slot slot = { 0 };
+	int rc;
+
+	if (sh->store.serving == 0)
+		return 0;
+	rc = store_slot_load(&sh->store, sh->store.serving, &slot);
+	if (rc >= 0)
+		engine_set_serving(&sh->m, slot.version, slot.epoch,
+				   &slot.received);
+	store_slot_release(&slot);
+	return rc;
+}
+
+static int take_staged(struct shell *sh)
+{
+	int rc;
+
+	if (sh->store.staged == 0)
+		return 0;
+	rc = store_slot_load(&sh->store, sh->store.staged, &sh->slot);
+	if (rc >= 0)
+		engine_set_sealed(&sh->m, sh->slot.version, sh->slot.epoch,
+				  &sh->slot.received);
+	return rc;
+}
+
+static int open_store(struct shell *sh)
+{
+	int rc = store_open(&sh->store, sh->conf->store, sh->conf->keep);
+
+	if (rc < 0)
+		return rc;
+	engine_init(&sh->m, &sh->store.fence);
+	rc = take_served(sh);
+	return rc < 0 ? rc : take_staged(sh);
+}
+
+/* Every file of the version kept and of its source may be open at once. */
+static void raise_limits(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return;
+	r.rlim_cur = r.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &r);
+}
+
+static int listen_all(struct shell *sh)
+{
+	int rc = shell_fd_listen(sh); /* refuses a second engine */
+
+	if (rc < 0)
+		return rc;
+	rc = sock_listen(&sh->sock, sh->conf->listen, FRAME_MAX);
+	if (rc < 0)
+		return rc;
+	if (sh->conf->nallow > 0 && chmod(sh->path, 0666) < 0)
+		return log_errno(E_IO, "make %s usable for others", sh->path);
+	loop_add_sock(sh->loop, &sh->sock, sock_ready, sh);
+	return 0;
+}
+
+static int start(struct shell *sh)
+{
+	int rc;
+
+	if (strncmp(sh->conf->listen, "ipc://", 6) != 0)
+		return log_error(E_CONFIG,
+				 "--listen %s: only ipc://PATH is built",
+				 sh->conf->listen);
+	sh->path = xstrdup(sh->conf->listen + 6);
+	sh->fd_path = xasprintf("%s.fd", sh->path);
+	raise_limits();
+	sh->loop = loop_new();
+	rc = loop_signals(sh->loop, on_signal, sh);
+	if (rc >= 0)
+		rc = open_store(sh);
+	if (rc < 0)
+		return rc;
+	sh->pool = pool_new("copy", sh->conf->copy_threads, SHELL_JOBS_MAX);
+	if (!sh->pool)
+		return -E_IO;
+	loop_add_fd(sh->loop, pool_fd(sh->pool), shell_pool_ready, sh);
+	return listen_all(sh);
+}
+
+static void say_ready(struct shell *sh)
+{
+	log_info("engine %s listens at %s, serves version %llu", sh->conf->name,
+		 sh->conf->listen, (ull)sh->m.serving);
+	if (sh->conf->ready_fd < 0)
+		return;
+	io_write_full(sh->conf->ready_fd, "\n", 1);
+	close(sh->conf->ready_fd);
+}
+
+/* Staging of an unsealed version is removed by the next start: a copy in
+ * progress is not worth waiting for. */
+static void stop(struct shell *sh)
+{
+	atomic_store(&sh->cancel, true);
+	shell_hook_stop(sh);
+	if (sh->pool)
+		pool_stop(sh->pool);
+	if (sh->listener >= 0) {
+		sock_close(&sh->sock);
+		unlink(sh->path);
+	}
+	shell_fd_close(sh);
+	sock_end();
+	pool_free(sh->pool);
+	for (uint32_t i = 0; i < sh->nout; i++)
+		buf_release(&sh->out[i].frame);
+	free(sh->out);
+	shell_drop_slot(sh);
+	store_slot_release(&sh->next);
+	store_close(&sh->store);
+	loop_free(sh->loop);
+	msg_arena_release(&sh->arena);
+	buf_release(&sh->frame);
+	buf_release(&sh->packed);
+	free(sh->path);
+	free(sh->fd_path);
+}
+
+int engine_run(const struct engine_conf *conf)
+{
+	struct shell *sh = xcalloc(1, sizeof *sh);
+	int rc;
+
+	sh->conf = conf;
+	sh->adopt = conf->adopt;
+	sh->listener = -1;
+	sh->store = (struct store){ .dirfd = -1, .lock_fd = -1 };
+	sh->hook = (struct child){ .pidfd = -1, .out_fd = -1 };
+	rc = start(sh);
+	if (rc >= 0) {
+		say_ready(sh);
+		rc = loop_run(sh->loop);
+	}
+	stop(sh);
+	free(sh);
+	return rc;
+}

@@ -1,0 +1,131 @@
+/*
+ * engine_shell.h - what the files of weir-engine's shell share; nobody else
+ * includes this.
+ *
+ *	engine_run.c	start, stop, requests in, replies out
+ *	engine_do.c	what the machine asks for
+ *	engine_copy.c	offers: copies in the pool, acks
+ *	engine_fd.c	PATH.fd: who may connect, descriptors of source files
+ *	engine_hook.c	--on-pause, --on-swap, --on-resume
+ */
+#ifndef WEIR_ENGINE_SHELL_H
+#define WEIR_ENGINE_SHELL_H
+
+#include "common/child.h"
+#include "common/fdpass.h"
+#include "common/loop.h"
+#include "common/pool.h"
+#include "pipes/engine.h"
+#include "pipes/engine_run.h"
+#include "pipes/fill.h"
+#include "pipes/seal.h"
+
+#define SHELL_CONNS_MAX 64	/* on PATH.fd */
+#define SHELL_JOBS_MAX (1u << 17)
+#define SHELL_OUT_MAX 65536u	/* replies that wait for their peers */
+#define SHELL_RETRY_MS 5	/* until they are tried again */
+
+struct shell;
+
+struct conn {			/* on PATH.fd */
+	struct shell *sh;
+	int fd;			/* -1: free */
+};
+
+struct asker {			/* of a pending request */
+	struct sock_peer peer;
+	uint64_t seq;
+	struct conn *conn;	/* set: it came there */
+};
+
+struct waiting {		/* a reply at the high-water mark */
+	struct sock_peer to;
+	struct buf frame;
+};
+
+struct source_fd {
+	int fd;			/* -1: not attached */
+	struct conn *conn;
+};
+
+struct seal_job {
+	struct job job;		/* first: the pool's */
+	struct seal seal;
+	bool is_check;
+	int rc;
+	char cause[256];
+};
+
+struct shell {
+	const struct engine_conf *conf;
+	struct loop *loop;
+	struct sock sock;
+	char *path;		/* of the endpoint */
+	char *fd_path;
+	int listener;		/* on fd_path; -1: none */
+	struct conn conn[SHELL_CONNS_MAX];
+	struct pool *pool;
+	struct store store;
+	struct engine m;
+	bool adopt;		/* armed */
+	uint64_t seals;		/* so far, for --reread */
+
+	struct asker asker[EN_NREQ];
+	const struct msg *now;	/* the request being handled */
+	const int *now_fds;	/* that came with it */
+	size_t now_nfds;
+
+	/* the slot, and the one that a pending begin wants */
+	struct store_slot slot, next;
+	uint8_t proof, next_proof;
+	struct store_files files;
+	struct fill fill;
+	struct source_fd *source;	/* by file */
+	int *grave;			/* replaced while copies ran */
+	size_t ngrave;
+	struct copy_task **task;	/* by bucket; NULL: none on its way */
+	struct seal_job seal;
+	atomic_bool cancel;
+
+	struct child hook;
+	enum engine_hook hook_kind;
+	struct loop_timer hook_timer, lease, retry;
+	int64_t paused_ns;		/* when the pause applied */
+	uint64_t pause_us;		/* length of the last one */
+	uint64_t before_swap;		/* version served until then */
+
+	struct waiting *out;
+	uint32_t nout;
+	struct msg_arena arena;
+	struct buf frame, packed;
+};
+
+/* Steps the machine and performs all it asks for. */
+void shell_step(struct shell *sh, const struct en_event *ev);
+void shell_report(struct shell *sh, enum en_ev on, int rc);
+void shell_perform(struct shell *sh, const struct en_action *a);
+/* One request, from the endpoint (conn NULL) or from PATH.fd. */
+void shell_request(struct shell *sh, const struct asker *from,
+		   const struct msg *m);
+
+void shell_send(struct shell *sh, const struct sock_peer *to,
+		const struct msg *m);
+void shell_answer(struct shell *sh, const struct asker *to,
+		  const struct msg *m);
+void shell_refuse(struct shell *sh, const struct asker *to, int code,
+		  uint32_t bucket, const char *cause);
+
+void shell_offer(struct shell *sh);
+void shell_pool_ready(void *arg);
+/* Lets go of everything that belongs to the slot; no job may run. */
+void shell_drop_slot(struct shell *sh);
+void shell_close_sources(struct shell *sh);
+
+int shell_fd_listen(struct shell *sh);
+void shell_fd_close(struct shell *sh);
+void shell_attach(struct shell *sh);
+
+void shell_hook(struct shell *sh, enum engine_hook kind);
+void shell_hook_stop(struct shell *sh);
+
+#endif
