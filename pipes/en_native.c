@@ -13,8 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A tag is the call and its round. */
-#define TAG(call, round) ((uint64_t)(round) << 8 | (call))
+/* A tag is the part that was asked (two engines of a host may be behind one
+ * receiver: recovery), the call and its round. */
+#define TAG(route, round, call) \
+	((uint64_t)(route) << 40 | (uint64_t)(round) << 8 | (call))
+#define TAG_CALL(tag) ((enum engine_call)((tag)&0xff))
+#define TAG_ROUND(tag) ((uint32_t)((tag) >> 8))
+#define TAG_ROUTE(tag) ((tag) >> 40)
+#define ROUTES_MAX (1u << 24)
 
 static void text_of(char *out, size_t size, struct slice s)
 {
@@ -42,12 +48,13 @@ static void ask_part(struct engine *e, uint32_t i, uint32_t round,
 		     const struct engine_ask *ask, struct msg *m)
 {
 	struct engine_part *p = &e->part[i];
-	int rc = fan_call(e->host->fan, p->receiver, m, TAG(ask->call, round),
-			  1, (uint64_t)(ask->ms > 0 ? ask->ms : 1));
+	uint64_t tag = TAG(p->route, round, ask->call);
+	int rc = fan_call(e->host->fan, p->receiver, m, tag, 1,
+			  (uint64_t)(ask->ms > 0 ? ask->ms : 1));
 
 	if (rc < 0)
 		engine_fail_soon(e, ask->call,
-				 blame(e, p, ask->call, rc, "not reachable"));
+				 blame(e, p, ask->call, rc, err_text(rc)));
 }
 
 /* Asks every part; fill makes the message for one. */
@@ -243,35 +250,36 @@ static void on_reply(void *arg, uint32_t receiver, uint64_t tag,
 		     const struct msg *m, int rc)
 {
 	struct engine_host *h = arg;
-	struct engine *e = h->route[receiver].e;
-	struct engine_part *p = &e->part[h->route[receiver].part];
-	enum engine_call call = tag & 0xff;
+	struct engine_route *r = &h->route[TAG_ROUTE(tag)];
+	struct engine *e = r->e;
+	enum engine_call call = TAG_CALL(tag);
 
-	if (e->open[call].left == 0 || tag >> 8 != e->open[call].round)
+	(void)receiver;
+	if (e->open[call].left == 0 || TAG_ROUND(tag) != e->open[call].round)
 		return; /* of a call that was given up */
 	if (rc < 0)
-		rc = blame(e, p, call, rc,
-			   rc == -E_TIMEOUT ? "no answer in time"
-					    : "it went away");
+		rc = blame(e, &e->part[r->part], call, rc, log_cause());
 	else
-		rc = take(e, p, call, m);
+		rc = take(e, &e->part[r->part], call, m);
 	engine_part_done(e, call, rc);
 }
 
 static void on_stray(void *arg, uint32_t receiver, const struct msg *m)
 {
-	struct engine_host *h = arg;
-
-	log_debug("engine %s: late %s dropped", h->route[receiver].e->name,
-		  msg_name(m->type));
+	(void)arg;
+	log_debug("receiver %u: late %s dropped", receiver, msg_name(m->type));
 }
 
 static void on_lost(void *arg, uint32_t receiver)
 {
 	struct engine_host *h = arg;
 
-	if (h->lost)
-		h->lost(h->arg, h->route[receiver].e);
+	for (uint32_t i = 0; h->lost && i < h->nroutes; i++) {
+		struct engine_route *r = &h->route[i];
+
+		if (r->e->part[r->part].receiver == receiver)
+			h->lost(h->arg, r->e);
+	}
 }
 
 static const struct fan_ops fan_calls = {
@@ -280,25 +288,51 @@ static const struct fan_ops fan_calls = {
 	.lost = on_lost,
 };
 
+/* The fan knows each endpoint once. */
+static int find_receiver(const struct engine_host *h, const char *endpoint)
+{
+	for (uint32_t i = 0; i < h->nroutes; i++) {
+		const struct engine_route *r = &h->route[i];
+		const struct engine_part *p = &r->e->part[r->part];
+
+		if (strcmp(p->endpoint, endpoint) == 0)
+			return (int)p->receiver;
+	}
+	return -E_NOINPUT;
+}
+
+static int add_route(struct engine *e, uint32_t i)
+{
+	struct engine_host *h = e->host;
+	int id = find_receiver(h, e->part[i].endpoint);
+
+	if (id < 0)
+		id = fan_add(h->fan, e->part[i].endpoint);
+	if (id < 0)
+		return id;
+	BUG_ON(h->nroutes >= ROUTES_MAX);
+	e->part[i].receiver = (uint32_t)id;
+	e->part[i].route = h->nroutes;
+	h->route = xreallocarray(h->route, h->nroutes + 1, sizeof *h->route);
+	h->route[h->nroutes].e = e;
+	h->route[h->nroutes++].part = i;
+	return 0;
+}
+
 static int native_open(struct engine *e)
 {
 	struct engine_host *h = e->host;
+	int rc = 0;
 
-	if (!h->fan)
+	if (!h->fan) {
 		h->fan = fan_new(h->loop, &fan_calls, h);
-	for (uint32_t i = 0; i < e->nparts; i++) {
-		int id = fan_add(h->fan, e->part[i].endpoint);
-
-		if (id < 0)
-			return id;
-		e->part[i].receiver = (uint32_t)id;
-		h->route = xreallocarray(h->route, (size_t)id + 1,
-					 sizeof *h->route);
-		h->nroutes = (uint32_t)id + 1;
-		h->route[id].e = e;
-		h->route[id].part = i;
+		if (!h->fan)
+			return -E_IO;
+		rc = fan_reserve(h->fan, h->expect, 0);
 	}
-	return 0;
+	for (uint32_t i = 0; rc == 0 && i < e->nparts; i++)
+		rc = add_route(e, i);
+	return rc;
 }
 
 static void native_close(struct engine *e)

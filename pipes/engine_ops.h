@@ -91,6 +91,7 @@ struct engine_part {
 	struct engine_receipt *receipt;	/* NULL: none yet; owned */
 	uint64_t pause_us;		/* of the last resume */
 	uint32_t receiver;		/* native: id in the fan, or ID_NONE */
+	uint32_t route;			/* native: in the host */
 };
 
 struct engine {
@@ -137,7 +138,8 @@ struct engine_host {
 	void *arg;
 	struct engine **engine;		/* all that were added; owned */
 	uint32_t nengines;
-	struct {			/* of each receiver of the fan */
+	uint32_t expect;		/* receivers, for the descriptors */
+	struct engine_route {		/* native: whose receiver is it? */
 		struct engine *e;
 		uint32_t part;
 	} *route;

@@ -122,14 +122,10 @@ struct engine *engine_add(struct engine_host *h, uint32_t id,
 	e->name = xstrndup(m->name.p, m->name.n);
 	e->url = xstrndup(m->url.p, m->url.n);
 	add_parts(e, m);
-	if (ops->open(e) < 0) {
-		engine_free(e);
-		return NULL;
-	}
 	h->engine = xreallocarray(h->engine, h->nengines + 1,
 				  sizeof(struct engine *));
 	h->engine[h->nengines++] = e;
-	return e;
+	return ops->open(e) < 0 ? NULL : e;
 }
 
 void engine_ask(struct engine *e, const struct engine_ask *ask)

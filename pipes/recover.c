@@ -193,6 +193,7 @@ static int ask_all(struct recover *r, struct loop *l)
 {
 	engine_host_init(&r->host, l, r);
 	r->host.answer = on_answer;
+	r->host.expect = r->nitems;
 	bring_init(&r->bring, l, r->nitems, 0);
 	r->bring.engine_ms = r->engine_ms;
 	r->bring.load_ms = r->load_ms;

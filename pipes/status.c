@@ -1,0 +1,518 @@
+#include "pipes/status.h"
+#include "common/err.h"
+#include "common/fleet.h"
+#include "common/jsonw.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/sock.h"
+#include "pipes/fan.h"
+#include "pipes/registry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long ull;
+
+static const struct opt rows[] = {
+	{ .name = "fleet",
+	  OPT_TO_STRING(struct status_conf, fleet),
+	  .value = "FILE",
+	  .help = "ask these engines; default: those of the last decision" },
+	{ .name = "engine",
+	  OPT_TO_LIST(struct status_conf, engines),
+	  .value = "ENDPOINT",
+	  .help = "ask this engine; may be repeated" },
+	{ .name = "timeout",
+	  OPT_TO_DURATION(struct status_conf, timeout_ms),
+	  .value = "TIME",
+	  .def = "2s",
+	  .min = 10,
+	  .help = "how long engines may take to answer" },
+};
+
+const struct opt_spec status_spec = {
+	.program = "weir-status",
+	.summary = "show what is published and what is served",
+	.opts = rows,
+	.nopts = COUNT(rows),
+	.common = offsetof(struct status_conf, common),
+};
+
+struct row { /* one receiver of one engine */
+	char *name, *endpoint;
+	enum engine_kind kind;
+	bool answered;
+	char boot[65], why[128];
+	uint64_t serving, staged, pause_us;
+	struct digest content;
+	bool sealed, paused;
+};
+
+struct status {
+	const struct status_conf *conf;
+	struct registry reg;
+	struct reg_rec decision, open;
+	bool has_decision, has_open, open_is_decided, is_held;
+	uint64_t version;
+	struct reg_holder holder;
+	struct buf last; /* ledger line */
+	struct row *row;
+	uint32_t nrows, left;
+	struct loop *loop;
+	struct fan *fan;
+};
+
+/* ---- the registry ---- */
+
+static int read_registry(struct status *st)
+{
+	struct reg_rec d = { 0 };
+	int rc = registry_highest(&st->reg, &st->version);
+
+	if (rc == 0 && st->version)
+		rc = registry_decision(&st->reg, st->version, &st->decision);
+	st->has_decision = rc > 0;
+	if (rc >= 0)
+		rc = registry_open_read(&st->reg, &st->open);
+	st->has_open = rc > 0;
+	if (st->has_open) {
+		const struct m_open *o = &st->open.m.open;
+
+		rc = registry_decision(&st->reg, o->version, &d);
+		st->open_is_decided = rc > 0 && d.m.decision.epoch == o->epoch;
+		reg_rec_release(&d);
+	}
+	if (rc < 0)
+		return rc;
+	st->is_held = !registry_is_free(&st->reg);
+	registry_holder(&st->reg, &st->holder);
+	rc = registry_ledger_last(&st->reg, &st->last);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- which engines ---- */
+
+/* Workers that share a receiver are asked once. */
+static bool has_row(const struct status *st, struct slice name,
+		    struct slice endpoint)
+{
+	for (uint32_t i = st->nrows; i-- > 0;) {
+		const struct row *r = &st->row[i];
+
+		if (!slice_eq(slice_of(r->name), name))
+			return false;
+		if (slice_eq(slice_of(r->endpoint), endpoint))
+			return true;
+	}
+	return false;
+}
+
+static void add_row(struct status *st, struct slice name, struct slice endpoint,
+		    enum engine_kind kind)
+{
+	if (has_row(st, name, endpoint))
+		return;
+	st->row = xreallocarray(st->row, st->nrows + 1, sizeof *st->row);
+	st->row[st->nrows++] = (struct row){
+		.name = xstrndup(name.p, name.n),
+		.endpoint = xstrndup(endpoint.p, endpoint.n),
+		.kind = kind,
+	};
+}
+
+static int rows_of_fleet(struct status *st)
+{
+	const struct status_conf *conf = st->conf;
+	struct fleet f = { 0 };
+	int rc = conf->fleet ? fleet_read(&f, conf->fleet) : 0;
+
+	for (size_t i = 0; rc == 0 && i < conf->engines.n; i++)
+		rc = fleet_add_endpoint(&f, conf->engines.v[i]);
+	if (rc == 0)
+		rc = fleet_check(&f, conf->fleet ? conf->fleet : "--engine");
+	for (uint32_t i = 0; rc == 0 && i < f.n; i++) {
+		const struct fleet_engine *e = &f.engine[i];
+
+		for (uint32_t k = 0; k < e->nworkers; k++)
+			add_row(st, slice_of(e->name), slice_of(e->endpoint[k]),
+				(enum engine_kind)e->kind);
+	}
+	fleet_release(&f);
+	return rc;
+}
+
+static void rows_of_decision(struct status *st)
+{
+	const struct m_decision *d = &st->decision.m.decision;
+
+	for (uint32_t i = 0; st->has_decision && i < d->engines.n; i++) {
+		const struct m_opened_engine *e = &d->engines.v[i];
+
+		for (uint32_t k = 0; k < e->workers.n; k++)
+			add_row(st, e->name, e->workers.v[k],
+				(enum engine_kind)e->kind);
+	}
+}
+
+/* ---- asking them ---- */
+
+static void text_of(char *out, size_t size, struct slice s)
+{
+	snprintf(out, size, "%.*s", SLICE_ARG(s));
+}
+
+static void take_state(struct row *r, const struct m_state *s)
+{
+	r->answered = true;
+	r->serving = s->serving;
+	r->staged = s->staged;
+	r->sealed = s->sealed;
+	r->paused = s->paused;
+	r->content = s->content;
+	r->pause_us = s->pause_us;
+	text_of(r->boot, sizeof r->boot, s->boot);
+}
+
+static void on_reply(void *arg, uint32_t receiver, uint64_t tag,
+		     const struct msg *m, int rc)
+{
+	struct status *st = arg;
+	struct row *r = &st->row[tag];
+
+	(void)receiver;
+	if (rc < 0)
+		snprintf(r->why, sizeof r->why, "%s", log_cause());
+	else if (m->type == M_state)
+		take_state(r, &m->state);
+	else if (m->type == M_refused)
+		text_of(r->why, sizeof r->why, m->refused.cause);
+	else
+		snprintf(r->why, sizeof r->why, "answered %s",
+			 msg_name(m->type));
+	if (--st->left == 0)
+		loop_stop(st->loop, 0);
+}
+
+static void on_stray(void *arg, uint32_t receiver, const struct msg *m)
+{
+	(void)arg;
+	(void)receiver;
+	(void)m;
+}
+
+static void on_lost(void *arg, uint32_t receiver)
+{
+	(void)arg;
+	(void)receiver;
+}
+
+static const struct fan_ops calls = {
+	.reply = on_reply,
+	.stray = on_stray,
+	.lost = on_lost,
+};
+
+static void ask_row(struct status *st, uint32_t i)
+{
+	struct msg m = { .type = M_status };
+	struct row *r = &st->row[i];
+	int id, rc;
+
+	if (r->kind != ENGINE_NATIVE) {
+		snprintf(r->why, sizeof r->why, "kind %s is not asked",
+			 engine_kind_name(r->kind));
+		return;
+	}
+	id = fan_add(st->fan, r->endpoint);
+	rc = id < 0 ? id
+		    : fan_call(st->fan, (uint32_t)id, &m, i, 1,
+			       (uint64_t)st->conf->timeout_ms);
+	if (rc < 0) {
+		snprintf(r->why, sizeof r->why, "%s", err_text(rc));
+		return;
+	}
+	st->left++;
+}
+
+static int ask_engines(struct status *st)
+{
+	int rc = -E_IO;
+
+	st->loop = loop_new();
+	st->fan = fan_new(st->loop, &calls, st);
+	if (st->fan)
+		rc = fan_reserve(st->fan, st->nrows, 0);
+	for (uint32_t i = 0; rc == 0 && i < st->nrows; i++)
+		ask_row(st, i);
+	if (st->left)
+		loop_run(st->loop);
+	if (st->fan)
+		fan_free(st->fan);
+	loop_free(st->loop);
+	sock_end();
+	return rc;
+}
+
+/* ---- what it means ---- */
+
+static bool is_lagging(const struct status *st, const struct row *r)
+{
+	return st->has_decision &&
+	       (!r->answered || r->serving != st->version ||
+		!digest_eq(&r->content, &st->decision.m.decision.content));
+}
+
+static bool any_lags(const struct status *st)
+{
+	for (uint32_t i = 0; i < st->nrows; i++)
+		if (is_lagging(st, &st->row[i]))
+			return true;
+	return false;
+}
+
+/* Calls fn for each attention record; their count, or -E_*. */
+static int each_attention(struct status *st,
+			  void (*fn)(void *, const struct m_attention *),
+			  void *arg)
+{
+	struct reg_rec a = { 0 };
+	int rc = registry_attention_read(&st->reg, &a), n = 0;
+
+	while (rc > 0 && (rc = rec_next(&a.rec, &a.m, &a.arena)) > 0) {
+		if (a.m.type != M_attention)
+			continue;
+		n++;
+		if (fn)
+			fn(arg, &a.m.attention);
+	}
+	reg_rec_release(&a);
+	return rc < 0 ? rc : n;
+}
+
+/* ---- text ---- */
+
+static void print_attention(void *arg, const struct m_attention *a)
+{
+	(void)arg;
+	printf("attention  engine %.*s, version %llu of run %.*s (%s): %.*s\n",
+	       SLICE_ARG(a->engine.name), (ull)a->version, SLICE_ARG(a->run),
+	       a->decided ? "decided" : "aborted", SLICE_ARG(a->cause));
+}
+
+static void print_registry(const struct status *st)
+{
+	const struct m_open *o = &st->open.m.open;
+	char hex[DIGEST_HEX];
+
+	printf("registry   %s\n", st->reg.path);
+	if (st->has_decision)
+		printf("published  version %llu, content %s, run %.*s\n",
+		       (ull)st->version,
+		       digest_hex(&st->decision.m.decision.content, hex),
+		       SLICE_ARG(st->decision.m.decision.run));
+	else
+		printf("published  nothing yet\n");
+	if (st->is_held)
+		printf("held       by pid %ld, started %s, run %s\n",
+		       st->holder.pid, st->holder.start, st->holder.run);
+	if (st->has_open)
+		printf("open       run %.*s, version %llu: %s\n",
+		       SLICE_ARG(o->run), (ull)o->version,
+		       st->open_is_decided ? "decided" : "not decided");
+}
+
+static void print_row(const struct status *st, const struct row *r)
+{
+	char staged[40] = "-", serving[24] = "-";
+
+	if (r->answered && r->serving)
+		snprintf(serving, sizeof serving, "%llu", (ull)r->serving);
+	if (r->answered && r->staged)
+		snprintf(staged, sizeof staged, "%llu%s", (ull)r->staged,
+			 r->sealed ? " sealed" : "");
+	printf("%-20s %-8s %-16s %-7s %-10.8s %s%s%s\n", r->name, serving,
+	       staged, r->paused ? "paused" : "-", r->answered ? r->boot : "-",
+	       is_lagging(st, r) ? "lagging" : "ok", r->answered ? "" : ": ",
+	       r->answered ? "" : r->why);
+}
+
+static void print_text(struct status *st)
+{
+	print_registry(st);
+	each_attention(st, print_attention, NULL);
+	if (st->last.n)
+		printf("last       %s\n", buf_cstr(&st->last));
+	if (st->nrows == 0)
+		return;
+	printf("%-20s %-8s %-16s %-7s %-10s %s\n", "ENGINE", "SERVING",
+	       "STAGED", "PAUSED", "BOOT", "STATE");
+	for (uint32_t i = 0; i < st->nrows; i++)
+		print_row(st, &st->row[i]);
+}
+
+/* ---- JSON ---- */
+
+static void json_attention(void *arg, const struct m_attention *a)
+{
+	struct jsonw *j = arg;
+
+	jsonw_object(j, NULL);
+	jsonw_slice(j, "engine", a->engine.name);
+	jsonw_u64(j, "version", a->version);
+	jsonw_slice(j, "run", a->run);
+	jsonw_bool(j, "decided", a->decided);
+	jsonw_slice(j, "cause", a->cause);
+	jsonw_end(j);
+}
+
+static void json_published(const struct status *st, struct jsonw *j)
+{
+	const struct m_decision *d = &st->decision.m.decision;
+
+	if (!st->has_decision) {
+		jsonw_null(j, "published");
+		return;
+	}
+	jsonw_object(j, "published");
+	jsonw_u64(j, "version", st->version);
+	jsonw_hex(j, "content", d->content.b, DIGEST_LEN);
+	jsonw_slice(j, "run", d->run);
+	jsonw_i64(j, "wall_ms", d->wall_ms);
+	jsonw_end(j);
+}
+
+static void json_open(const struct status *st, struct jsonw *j)
+{
+	const struct m_open *o = &st->open.m.open;
+
+	if (!st->has_open) {
+		jsonw_null(j, "open");
+		return;
+	}
+	jsonw_object(j, "open");
+	jsonw_slice(j, "run", o->run);
+	jsonw_u64(j, "version", o->version);
+	jsonw_u64(j, "epoch", o->epoch);
+	jsonw_bool(j, "decided", st->open_is_decided);
+	jsonw_end(j);
+}
+
+static void json_row(const struct status *st, const struct row *r,
+		     struct jsonw *j)
+{
+	jsonw_object(j, NULL);
+	jsonw_str(j, "name", r->name);
+	jsonw_str(j, "endpoint", r->endpoint);
+	jsonw_bool(j, "reachable", r->answered);
+	if (r->answered) {
+		jsonw_u64(j, "serving", r->serving);
+		jsonw_hex(j, "content", r->content.b, DIGEST_LEN);
+		jsonw_u64(j, "staged", r->staged);
+		jsonw_bool(j, "sealed", r->sealed);
+		jsonw_bool(j, "paused", r->paused);
+		jsonw_u64(j, "pause_us", r->pause_us);
+		jsonw_str(j, "boot", r->boot);
+	} else {
+		jsonw_str(j, "cause", r->why);
+	}
+	jsonw_bool(j, "lagging", is_lagging(st, r));
+	jsonw_end(j);
+}
+
+static int print_json(struct status *st)
+{
+	struct buf b = { 0 };
+	struct jsonw j;
+	int rc;
+
+	jsonw_begin(&j, &b, JSONW_LINE_MAX);
+	jsonw_object(&j, NULL);
+	jsonw_str(&j, "registry", st->reg.path);
+	jsonw_str(&j, "id", st->reg.id);
+	json_published(st, &j);
+	json_open(st, &j);
+	jsonw_bool(&j, "held", st->is_held);
+	jsonw_array(&j, "attention");
+	each_attention(st, json_attention, &j);
+	jsonw_end(&j);
+	jsonw_slice(&j, "last_event", buf_slice(&st->last));
+	jsonw_array(&j, "engines");
+	for (uint32_t i = 0; i < st->nrows; i++)
+		json_row(st, &st->row[i], &j);
+	jsonw_end(&j);
+	jsonw_end(&j);
+	rc = jsonw_finish(&j);
+	if (rc == 0)
+		fwrite(b.p, 1, b.n, stdout);
+	buf_release(&b);
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+static int look(struct status *st)
+{
+	char *path = NULL;
+	int rc = 0;
+
+	if (st->conf->common.registry)
+		path = xstrdup(st->conf->common.registry);
+	else
+		rc = registry_default_path(&path);
+	if (rc == 0)
+		rc = registry_look(&st->reg, path);
+	if (rc == -E_NOINPUT)
+		log_error(E_NOINPUT,
+			  "no registry at %s: nothing was ever "
+			  "published here",
+			  path);
+	free(path);
+	return rc;
+}
+
+static int show(struct status *st)
+{
+	int rc = read_registry(st), n;
+
+	if (rc == 0 && (st->conf->fleet || st->conf->engines.n))
+		rc = rows_of_fleet(st);
+	else
+		rows_of_decision(st);
+	if (rc < 0)
+		return err_exit_code(rc);
+	if (st->nrows)
+		rc = ask_engines(st);
+	if (rc < 0)
+		return err_exit_code(rc);
+	n = each_attention(st, NULL, NULL);
+	if (st->conf->common.json)
+		rc = print_json(st);
+	else
+		print_text(st);
+	if (fflush(stdout) != 0)
+		rc = log_errno(E_IO, "write to standard output");
+	if (rc < 0 || n < 0)
+		return err_exit_code(rc < 0 ? rc : n);
+	return n > 0 ? 2 : any_lags(st) ? 3 : 0;
+}
+
+int status_run(const struct status_conf *conf)
+{
+	struct status st = { .conf = conf };
+	int rc = look(&st);
+
+	if (rc < 0)
+		return err_exit_code(rc);
+	rc = show(&st);
+	for (uint32_t i = 0; i < st.nrows; i++) {
+		free(st.row[i].name);
+		free(st.row[i].endpoint);
+	}
+	free(st.row);
+	buf_release(&st.last);
+	reg_rec_release(&st.decision);
+	reg_rec_release(&st.open);
+	registry_close(&st.reg);
+	return rc;
+}
