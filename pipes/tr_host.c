@@ -1,0 +1,392 @@
+/*
+ * tr_host.c - engines on this machine copy for themselves.
+ *
+ * Descriptors of the source go to PATH.fd beside the receiver's endpoint, at
+ * most FDPASS_MAX in a packet, each answered before the next; that connection
+ * stays open, and its end is the end of the receiver.  Offers are requests
+ * over a fan of the transport's own, numbered from instance << 40, so that no
+ * number is used twice in a run (I5).
+ *
+ * A receiver reads the source once for all its workers, so its first ack
+ * means moved.
+ */
+#include "pipes/transport.h"
+
+#include "common/err.h"
+#include "common/fdpass.h"
+#include "common/log.h"
+#include "pipes/fan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define IPC "ipc://"
+
+struct conn {
+	struct transport *t;
+	uint32_t receiver;
+	int fd;		    /* -1: none */
+	uint32_t next_file; /* first that was not sent */
+	bool attached;
+	struct loop_timer deadline;
+};
+
+struct host {
+	struct fan *fan;
+	struct conn *conn;
+	struct tr_queue queue;
+	struct msg_arena arena;
+	struct m_piece piece[MSG_PARTS_MAX];
+	struct m_offer offer;
+	struct buf in, out;
+	uint64_t attach_seq;
+	int got[FDPASS_MAX];
+};
+
+static struct host *host_of(const struct transport *t)
+{
+	return t->self;
+}
+
+static void tell(struct transport *t, const struct tr_event *e)
+{
+	tr_push(&host_of(t)->queue, e);
+	t->env->wake(t->env->arg);
+}
+
+static void tell_failed(struct transport *t, uint32_t receiver, uint32_t bucket,
+			int code, struct slice cause)
+{
+	struct tr_event e = { .kind = TR_FAILED,
+			      .receiver = receiver,
+			      .bucket = bucket,
+			      .code = code };
+
+	snprintf(e.cause, sizeof(e.cause), "%.*s", SLICE_ARG(cause));
+	tell(t, &e);
+}
+
+static void tell_lost(struct transport *t, uint32_t receiver)
+{
+	struct tr_event e = { .kind = TR_LOST,
+			      .receiver = receiver,
+			      .bucket = ID_NONE,
+			      .code = E_UNAVAIL };
+
+	snprintf(e.cause, sizeof(e.cause), "%s closed its connection",
+		 t->env->plan->receiver[receiver].endpoint);
+	tell(t, &e);
+}
+
+/* ---- descriptors ---- */
+
+static void hang_up(struct conn *c)
+{
+	struct transport *t = c->t;
+
+	loop_disarm(t->env->loop, &c->deadline);
+	if (c->fd < 0)
+		return;
+	loop_del_fd(t->env->loop, c->fd);
+	close(c->fd);
+	c->fd = -1;
+}
+
+static void refuse_attach(struct conn *c, int code, struct slice cause)
+{
+	hang_up(c);
+	tell_failed(c->t, c->receiver, ID_NONE, code, cause);
+}
+
+static int send_files(struct conn *c)
+{
+	const struct tr_env *env = c->t->env;
+	struct host *h = host_of(c->t);
+	uint32_t left = env->plan->nfiles - c->next_file;
+	uint32_t n = left < FDPASS_MAX ? left : FDPASS_MAX;
+	struct msg m = { .type = M_attach };
+	int rc;
+
+	m.attach = (struct m_attach){
+		.seq = ++h->attach_seq,
+		.fence = env->fence,
+		.boot = slice_of(env->boot[c->receiver]),
+		.first = c->next_file,
+		.count = n,
+	};
+	buf_clear(&h->out);
+	rc = msg_pack(&h->out, &m);
+	if (rc < 0)
+		return rc;
+	rc = fdpass_send(c->fd, buf_slice(&h->out), env->fd + c->next_file, n);
+	if (rc < 0)
+		return log_error(-rc, "%s.fd does not take descriptors",
+				 env->plan->receiver[c->receiver].endpoint);
+	c->next_file += n;
+	return 0;
+}
+
+static void attached(struct conn *c)
+{
+	if (c->attached)
+		return;
+	if (c->next_file < c->t->env->plan->nfiles) {
+		if (send_files(c) < 0)
+			refuse_attach(c, E_UNAVAIL, slice_of(log_cause()));
+		return;
+	}
+	c->attached = true;
+	loop_disarm(c->t->env->loop, &c->deadline);
+	tell(c->t, &(struct tr_event){ .kind = TR_ATTACHED,
+				       .receiver = c->receiver,
+				       .bucket = ID_NONE });
+}
+
+static void take_reply(struct conn *c, const struct msg *m)
+{
+	if (m->type == M_attached)
+		attached(c);
+	else if (m->type == M_refused)
+		refuse_attach(c, m->refused.code, m->refused.cause);
+	else
+		refuse_attach(c, E_PROTO,
+			      slice_of("an answer on .fd that is none"));
+}
+
+static void conn_ready(void *arg)
+{
+	struct conn *c = arg;
+	struct host *h = host_of(c->t);
+	size_t nfds = 0;
+	struct msg m;
+	int rc = 0;
+
+	while (c->fd >= 0 &&
+	       (rc = fdpass_recv(c->fd, &h->in, h->got, &nfds)) > 0) {
+		for (size_t i = 0; i < nfds; i++)
+			close(h->got[i]);
+		rc = msg_unpack(&m, &h->arena, buf_slice(&h->in));
+		if (rc < 0)
+			refuse_attach(c, -rc, slice_of(log_cause()));
+		else
+			take_reply(c, &m);
+	}
+	if (c->fd < 0 || rc == 0)
+		return;
+	hang_up(c);
+	tell_lost(c->t, c->receiver);
+}
+
+static void attach_expired(void *arg)
+{
+	struct conn *c = arg;
+	char cause[TR_CAUSE_MAX];
+
+	snprintf(cause, sizeof(cause), "%s.fd: no answer within %llu ms",
+		 c->t->env->plan->receiver[c->receiver].endpoint,
+		 (unsigned long long)c->t->env->engine_ms);
+	refuse_attach(c, E_TIMEOUT, slice_of(cause));
+}
+
+static int dial(struct conn *c)
+{
+	const char *endpoint = c->t->env->plan->receiver[c->receiver].endpoint;
+	char *path;
+	int fd;
+
+	if (strncmp(endpoint, IPC, strlen(IPC)) != 0)
+		return log_error(E_CONFIG,
+				 "transport host needs ipc:// endpoints, not "
+				 "%s",
+				 endpoint);
+	path = xasprintf("%s.fd", endpoint + strlen(IPC));
+	fd = fdpass_dial(path);
+	free(path);
+	return fd;
+}
+
+static int host_attach(struct transport *t, uint32_t receiver)
+{
+	struct conn *c = &host_of(t)->conn[receiver];
+	int rc = dial(c);
+
+	if (rc < 0)
+		return rc;
+	c->fd = rc;
+	c->deadline = (struct loop_timer){ .fn = attach_expired, .arg = c };
+	loop_add_fd(t->env->loop, c->fd, conn_ready, c);
+	loop_arm(t->env->loop, &c->deadline, (int64_t)t->env->engine_ms);
+	rc = send_files(c);
+	if (rc < 0)
+		hang_up(c);
+	return rc;
+}
+
+/* ---- offers ---- */
+
+static void take_ack(struct transport *t, uint32_t receiver,
+		     const struct m_ack *a)
+{
+	struct tr_event e = { .kind = TR_MOVED,
+			      .receiver = receiver,
+			      .bucket = a->bucket,
+			      .worker = a->worker,
+			      .bytes = a->bytes,
+			      .digest = a->digest };
+
+	if (!slice_eq(a->boot, slice_of(t->env->boot[receiver]))) {
+		tell_failed(t, receiver, a->bucket, E_FENCED,
+			    SLICE("it was restarted"));
+		return;
+	}
+	tell(t, &e);
+	e.kind = TR_ACK;
+	tell(t, &e);
+}
+
+static void offer_ended(void *arg, uint32_t receiver, uint64_t tag,
+			const struct msg *m, int rc)
+{
+	uint32_t bucket = (uint32_t)tag;
+
+	if (rc < 0)
+		tell_failed(arg, receiver, bucket, -rc, slice_of(log_cause()));
+	else if (m->type == M_refused)
+		tell_failed(arg, receiver, bucket, m->refused.code,
+			    m->refused.cause);
+	else if (m->ack.bucket != bucket)
+		tell_failed(arg, receiver, bucket, E_PROTO,
+			    SLICE("acknowledged another bucket than offered"));
+	else
+		take_ack(arg, receiver, &m->ack);
+}
+
+/* An ack of an offer of this instance that has ended is passed on, to be
+ * judged; what older instances asked for is nobody's. */
+static void stray(void *arg, uint32_t receiver, const struct msg *m)
+{
+	struct transport *t = arg;
+
+	if (m->type == M_ack && m->ack.seq >> 40 == t->env->fence.instance &&
+	    m->ack.bucket < t->env->plan->nbuckets)
+		take_ack(t, receiver, &m->ack);
+}
+
+static void lost(void *arg, uint32_t receiver)
+{
+	tell_lost(arg, receiver);
+}
+
+static const struct fan_ops host_fan = {
+	.reply = offer_ended,
+	.stray = stray,
+	.lost = lost,
+};
+
+static int host_offer(struct transport *t, uint32_t wave, uint32_t bucket)
+{
+	struct host *h = host_of(t);
+	int n = tr_pieces(t->env->plan, bucket, &h->arena, h->piece);
+
+	if (n < 0)
+		return n;
+	h->offer = (struct m_offer){
+		.fence = t->env->fence,
+		.version = t->env->version,
+		.wave = wave,
+		.bucket = bucket,
+		.bytes = t->env->plan->bucket[bucket].bytes,
+		.pieces = { h->piece, (uint32_t)n },
+	};
+	return 0;
+}
+
+static int host_post(struct transport *t, uint32_t receiver)
+{
+	struct host *h = host_of(t);
+	struct msg m = { .type = M_offer, .offer = h->offer };
+
+	m.offer.boot = slice_of(t->env->boot[receiver]);
+	return fan_call(h->fan, receiver, &m, h->offer.bucket,
+			t->env->plan->receiver[receiver].workers,
+			t->env->load_ms);
+}
+
+static int host_poll(struct transport *t, struct tr_event *e)
+{
+	return tr_pop(&host_of(t)->queue, e);
+}
+
+static size_t host_drain(struct transport *t)
+{
+	return fan_open_calls(host_of(t)->fan);
+}
+
+/* ---- life ---- */
+
+static void host_abort(struct transport *t, uint32_t receiver)
+{
+	struct host *h = host_of(t);
+
+	fan_forget(h->fan, receiver);
+	hang_up(&h->conn[receiver]);
+	tr_forget(&h->queue, receiver);
+}
+
+static void host_close(struct transport *t)
+{
+	struct host *h = host_of(t);
+
+	fan_free(h->fan);
+	free(h->conn);
+	tr_queue_release(&h->queue);
+	msg_arena_release(&h->arena);
+	buf_release(&h->in);
+	buf_release(&h->out);
+	free(h);
+}
+
+static int add_receivers(struct transport *t)
+{
+	const struct plan *p = t->env->plan;
+	struct host *h = host_of(t);
+	int rc = fan_reserve(h->fan, p->nreceivers, 1);
+
+	for (uint32_t r = 0; r < p->nreceivers; r++) {
+		h->conn[r] = (struct conn){ .t = t, .receiver = r, .fd = -1 };
+		if (rc == 0)
+			rc = fan_add(h->fan, p->receiver[r].endpoint);
+	}
+	fan_number_from(h->fan, (uint64_t)t->env->fence.instance << 40);
+	return rc;
+}
+
+static int host_open(struct transport *t)
+{
+	struct host *h = xcalloc(1, sizeof(*h));
+	int rc = -E_IO;
+
+	t->self = h;
+	h->conn = xcalloc(t->env->plan->nreceivers, sizeof(*h->conn));
+	h->fan = fan_new(t->env->loop, &host_fan, t);
+	if (h->fan)
+		rc = add_receivers(t);
+	if (rc < 0)
+		host_close(t);
+	return rc;
+}
+
+const struct transport_ops tr_host_ops = {
+	.name = "host",
+	.caps = TR_CAN_LOSE,
+	.open = host_open,
+	.attach = host_attach,
+	.offer = host_offer,
+	.post = host_post,
+	.poll = host_poll,
+	.drain = host_drain,
+	.abort = host_abort,
+	.close = host_close,
+};

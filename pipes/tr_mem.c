@@ -1,0 +1,212 @@
+/*
+ * tr_mem.c - a transport inside one process: template and test double.
+ *
+ * Each receiver is memory with the files' sizes.  A post is kept until poll,
+ * which carries out the youngest first, so that completions come out of
+ * order; every worker acks.  A source that got shorter fails the bucket.
+ */
+#include "pipes/tr_mem.h"
+
+#include "common/err.h"
+#include "common/io.h"
+#include "common/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct mem_post {
+	uint32_t receiver, bucket;
+};
+
+struct mem {
+	char ***file; /* [receiver][file] */
+	struct mem_post *post;
+	size_t nposts, cap;
+	struct tr_queue queue;
+	struct msg_arena arena;
+	struct m_piece piece[MSG_PARTS_MAX];
+	struct buf leaves;
+	uint32_t bucket;
+};
+
+static int mem_open(struct transport *t)
+{
+	struct mem *m = xcalloc(1, sizeof(*m));
+
+	m->file = xcalloc(t->env->plan->nreceivers, sizeof(*m->file));
+	t->self = m;
+	return 0;
+}
+
+static void free_files(const struct transport *t, uint32_t receiver)
+{
+	struct mem *m = t->self;
+
+	if (!m->file[receiver])
+		return;
+	for (uint32_t f = 0; f < t->env->plan->nfiles; f++)
+		free(m->file[receiver][f]);
+	free(m->file[receiver]);
+	m->file[receiver] = NULL;
+}
+
+static int mem_attach(struct transport *t, uint32_t receiver)
+{
+	const struct plan *p = t->env->plan;
+	struct mem *m = t->self;
+
+	m->file[receiver] = xcalloc(p->nfiles, sizeof(char *));
+	for (uint32_t f = 0; f < p->nfiles; f++)
+		m->file[receiver][f] = xcalloc(p->file[f].bytes + 1, 1);
+	tr_push(&m->queue, &(struct tr_event){ .kind = TR_ATTACHED,
+					       .receiver = receiver,
+					       .bucket = ID_NONE });
+	t->env->wake(t->env->arg);
+	return 0;
+}
+
+static int mem_offer(struct transport *t, uint32_t wave, uint32_t bucket)
+{
+	struct mem *m = t->self;
+
+	(void)wave;
+	m->bucket = bucket;
+	return 0;
+}
+
+static int mem_post(struct transport *t, uint32_t receiver)
+{
+	struct mem *m = t->self;
+
+	if (m->nposts == m->cap) {
+		m->cap = m->cap ? 2 * m->cap : 16;
+		m->post = xreallocarray(m->post, m->cap, sizeof(*m->post));
+	}
+	m->post[m->nposts++] = (struct mem_post){ receiver, m->bucket };
+	t->env->wake(t->env->arg);
+	return 0;
+}
+
+static void add_leaves(struct mem *m, const char *p, uint64_t n)
+{
+	for (uint64_t off = 0; off < n; off += DIGEST_LEAF) {
+		struct digest d;
+
+		digest_of(p + off,
+			  n - off < DIGEST_LEAF ? n - off : DIGEST_LEAF, &d);
+		buf_add(&m->leaves, d.b, DIGEST_LEN);
+	}
+}
+
+static int copy(struct transport *t, const struct mem_post *post)
+{
+	struct mem *m = t->self;
+	int n = tr_pieces(t->env->plan, post->bucket, &m->arena, m->piece);
+
+	buf_clear(&m->leaves);
+	for (int i = 0; i < n; i++) {
+		const struct m_piece *p = &m->piece[i];
+		char *to = m->file[post->receiver][p->file] + p->offset;
+		int got = io_pread_full(t->env->fd[p->file], to, p->bytes,
+					(off_t)p->offset);
+
+		if (got < 0)
+			return got;
+		if ((uint64_t)got < p->bytes)
+			return log_error(E_DATA, "%s is shorter than planned",
+					 t->env->plan->file[p->file].path);
+		add_leaves(m, to, p->bytes);
+	}
+	return n < 0 ? n : 0;
+}
+
+static void carry_out(struct transport *t, const struct mem_post *post)
+{
+	const struct plan_receiver *r = &t->env->plan->receiver[post->receiver];
+	struct tr_event e = { .receiver = post->receiver,
+			      .bucket = post->bucket };
+	struct mem *m = t->self;
+	int rc = copy(t, post);
+
+	if (rc < 0) {
+		e.kind = TR_FAILED;
+		e.code = -rc;
+		snprintf(e.cause, sizeof(e.cause), "%s", log_cause());
+		tr_push(&m->queue, &e);
+		return;
+	}
+	e.kind = TR_MOVED;
+	tr_push(&m->queue, &e);
+	e.kind = TR_ACK;
+	e.bytes = t->env->plan->bucket[post->bucket].bytes;
+	digest_of(m->leaves.p, m->leaves.n, &e.digest);
+	for (uint32_t w = 0; w < r->workers; w++) {
+		e.worker = r->worker + w;
+		tr_push(&m->queue, &e);
+	}
+}
+
+static int mem_poll(struct transport *t, struct tr_event *e)
+{
+	struct mem *m = t->self;
+
+	if (m->queue.n == 0 && m->nposts) {
+		struct mem_post post = m->post[--m->nposts];
+
+		carry_out(t, &post);
+	}
+	return tr_pop(&m->queue, e);
+}
+
+static size_t mem_drain(struct transport *t)
+{
+	return ((struct mem *)t->self)->nposts;
+}
+
+static void mem_abort(struct transport *t, uint32_t receiver)
+{
+	struct mem *m = t->self;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < m->nposts; i++)
+		if (m->post[i].receiver != receiver)
+			m->post[kept++] = m->post[i];
+	m->nposts = kept;
+	tr_forget(&m->queue, receiver);
+	free_files(t, receiver);
+}
+
+static void mem_close(struct transport *t)
+{
+	struct mem *m = t->self;
+
+	for (uint32_t r = 0; r < t->env->plan->nreceivers; r++)
+		free_files(t, r);
+	free(m->file);
+	free(m->post);
+	tr_queue_release(&m->queue);
+	msg_arena_release(&m->arena);
+	buf_release(&m->leaves);
+	free(m);
+}
+
+const char *tr_mem_file(const struct transport *t, uint32_t receiver,
+			uint32_t file)
+{
+	const struct mem *m = t->self;
+
+	return m->file[receiver] ? m->file[receiver][file] : NULL;
+}
+
+const struct transport_ops tr_mem_ops = {
+	.name = "mem",
+	.caps = TR_CAN_LOSE,
+	.open = mem_open,
+	.attach = mem_attach,
+	.offer = mem_offer,
+	.post = mem_post,
+	.poll = mem_poll,
+	.drain = mem_drain,
+	.abort = mem_abort,
+	.close = mem_close,
+};

@@ -1,0 +1,169 @@
+#include "pipes/transport.h"
+
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NEW, ATTACHING, ATTACHED, GONE };
+
+static const struct transport_ops *const all[] = { &tr_host_ops, &tr_mem_ops };
+
+const struct transport_ops *transport_find(const char *name)
+{
+	for (size_t i = 0; i < COUNT(all); i++)
+		if (strcmp(all[i]->name, name) == 0)
+			return all[i];
+	return NULL;
+}
+
+static int misuse(const struct transport *t, const char *what)
+{
+	return log_error(E_BUG, "transport %s: %s", t->ops->name, what);
+}
+
+int transport_open(struct transport *t, const struct transport_ops *ops,
+		   const struct tr_env *env)
+{
+	int rc;
+
+	*t = (struct transport){ .ops = ops, .env = env, .bucket = ID_NONE };
+	t->state = xcalloc(env->plan->nreceivers, 1);
+	rc = ops->open(t);
+	if (rc < 0) {
+		free(t->state);
+		*t = (struct transport){ 0 };
+	}
+	return rc;
+}
+
+int transport_attach(struct transport *t, uint32_t receiver)
+{
+	if (receiver >= t->env->plan->nreceivers || t->state[receiver] != NEW)
+		return misuse(t, "attach twice, or after abort");
+	t->state[receiver] = ATTACHING;
+	return t->ops->attach(t, receiver);
+}
+
+int transport_offer(struct transport *t, uint32_t wave, uint32_t bucket)
+{
+	int rc;
+
+	if (bucket >= t->env->plan->nbuckets)
+		return misuse(t, "offer of a bucket that is not in the plan");
+	t->bucket = ID_NONE;
+	rc = t->ops->offer(t, wave, bucket);
+	if (rc == 0)
+		t->bucket = bucket;
+	return rc;
+}
+
+int transport_post(struct transport *t, uint32_t receiver)
+{
+	if (receiver >= t->env->plan->nreceivers || t->bucket == ID_NONE ||
+	    t->state[receiver] != ATTACHED)
+		return misuse(t, "post to a receiver that is not attached");
+	return t->ops->post(t, receiver);
+}
+
+int transport_poll(struct transport *t, struct tr_event *e)
+{
+	while (t->ops->poll(t, e) > 0) {
+		if (t->state[e->receiver] == GONE)
+			continue;
+		if (e->kind == TR_ATTACHED)
+			t->state[e->receiver] = ATTACHED;
+		return 1;
+	}
+	return 0;
+}
+
+size_t transport_drain(struct transport *t)
+{
+	return t->ops->drain(t);
+}
+
+void transport_abort(struct transport *t, uint32_t receiver)
+{
+	if (receiver >= t->env->plan->nreceivers || t->state[receiver] == GONE)
+		return;
+	t->state[receiver] = GONE;
+	t->ops->abort(t, receiver);
+}
+
+void transport_abort_all(struct transport *t)
+{
+	for (uint32_t r = 0; r < t->env->plan->nreceivers; r++)
+		transport_abort(t, r);
+}
+
+void transport_close(struct transport *t)
+{
+	if (!t->ops)
+		return;
+	transport_abort_all(t);
+	t->ops->close(t);
+	free(t->state);
+	*t = (struct transport){ 0 };
+}
+
+/* ---- for transports ---- */
+
+void tr_queue_release(struct tr_queue *q)
+{
+	free(q->v);
+	*q = (struct tr_queue){ 0 };
+}
+
+void tr_push(struct tr_queue *q, const struct tr_event *e)
+{
+	if (q->head + q->n == q->cap) {
+		memmove(q->v, q->v + q->head, q->n * sizeof(*q->v));
+		q->head = 0;
+	}
+	if (q->n == q->cap) {
+		q->cap = q->cap ? 2 * q->cap : 16;
+		q->v = xreallocarray(q->v, q->cap, sizeof(*q->v));
+	}
+	q->v[q->head + q->n++] = *e;
+}
+
+int tr_pop(struct tr_queue *q, struct tr_event *e)
+{
+	if (q->n == 0)
+		return 0;
+	*e = q->v[q->head++];
+	if (--q->n == 0)
+		q->head = 0;
+	return 1;
+}
+
+void tr_forget(struct tr_queue *q, uint32_t receiver)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < q->n; i++)
+		if (q->v[q->head + i].receiver != receiver)
+			q->v[q->head + kept++] = q->v[q->head + i];
+	q->n = kept;
+}
+
+int tr_pieces(const struct plan *p, uint32_t bucket, struct msg_arena *a,
+	      struct m_piece *v)
+{
+	struct msg m;
+	int rc = plan_bucket(p, bucket, &m, a), n = 0;
+
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < m.bucket.parts.n; i++) {
+		const struct m_part *part = &m.bucket.parts.v[i];
+
+		if (part->bytes)
+			v[n++] = (struct m_piece){ .file = part->file,
+						   .offset = part->offset,
+						   .bytes = part->bytes };
+	}
+	return n;
+}

@@ -1,0 +1,124 @@
+/*
+ * transport.h - how bytes get from the source to receivers.
+ *
+ * One table of operations per transport, none of them NULL; callers use the
+ * functions below, which check the order of calls, never t->ops->x.
+ *
+ *	open -> attach (each receiver) -> offer, post ... -> abort? -> close
+ *
+ * Nothing blocks.  What has happened is fetched with transport_poll() after
+ * env->wake() (which may come from inside of loop callbacks, never from
+ * inside these functions):
+ *
+ *	TR_ATTACHED	the receiver can reach the source
+ *	TR_MOVED	receiver, bucket: the source is not read for it any more
+ *	TR_ACK		receiver, bucket, worker: held, with size and digest
+ *	TR_FAILED	receiver, perhaps bucket, code, cause
+ *	TR_LOST		receiver: its process went away
+ *
+ * Each post ends by TR_MOVED and an ack per worker, or by TR_FAILED, or by
+ * abort, in any order between posts.  transport_abort() may be called at any
+ * time and any number of times; after it, nothing of that receiver reads the
+ * source through this process, and no event of it comes.  Acks are not
+ * judged here (transfer.h does that): what a receiver says is passed on.
+ */
+#ifndef WEIR_TRANSPORT_H
+#define WEIR_TRANSPORT_H
+
+#include "common/loop.h"
+#include "pipes/planfile.h"
+
+enum tr_caps {
+	TR_DEVICE = 1,		/* device memory */
+	TR_FANOUT = 2,		/* one send reaches many */
+	TR_DURABLE = 4,		/* what arrived outlives the receiver */
+	TR_SOURCE_ONCE = 8,	/* the source can be read once only */
+	TR_SHARED_STAGING = 16,	/* exclusive buckets make sense */
+	TR_CAN_LOSE = 32,	/* goes on without a member */
+};
+
+enum tr_kind { TR_ATTACHED, TR_MOVED, TR_ACK, TR_FAILED, TR_LOST };
+
+#define TR_CAUSE_MAX 512
+
+struct tr_event {
+	enum tr_kind kind;
+	uint32_t receiver, bucket, worker;
+	uint64_t bytes;
+	struct digest digest;
+	int code;			/* enum err, positive */
+	char cause[TR_CAUSE_MAX];
+};
+
+/* All lent, for the transport's life. */
+struct tr_env {
+	struct loop *loop;
+	const struct plan *plan;
+	const int *fd;			/* per file, read-only */
+	struct m_fence fence;
+	uint64_t version;
+	const char *const *boot;	/* per receiver */
+	uint64_t engine_ms, load_ms;
+	void (*wake)(void *arg);
+	void *arg;
+};
+
+struct transport;
+
+struct transport_ops {
+	const char *name;
+	unsigned caps;			/* enum tr_caps */
+	int (*open)(struct transport *t);
+	int (*attach)(struct transport *t, uint32_t receiver);
+	int (*offer)(struct transport *t, uint32_t wave, uint32_t bucket);
+	int (*post)(struct transport *t, uint32_t receiver);
+	int (*poll)(struct transport *t, struct tr_event *e);
+	size_t (*drain)(struct transport *t);
+	void (*abort)(struct transport *t, uint32_t receiver);
+	void (*close)(struct transport *t);
+};
+
+struct transport {
+	const struct transport_ops *ops;
+	const struct tr_env *env;
+	void *self;			/* the transport's own */
+	uint8_t *state;			/* per receiver; see transport.c */
+	uint32_t bucket;		/* offered; ID_NONE */
+};
+
+/* NULL if there is none of that name. */
+const struct transport_ops *transport_find(const char *name);
+
+/* env is lent until transport_close(). */
+int transport_open(struct transport *t, const struct transport_ops *ops,
+		   const struct tr_env *env);
+/* TR_ATTACHED or TR_FAILED follows. */
+int transport_attach(struct transport *t, uint32_t receiver);
+/* Makes this bucket the one that is posted from now on. */
+int transport_offer(struct transport *t, uint32_t wave, uint32_t bucket);
+/* Sends the offered bucket to an attached receiver. */
+int transport_post(struct transport *t, uint32_t receiver);
+int transport_poll(struct transport *t, struct tr_event *e);	/* 1 or 0 */
+/* Posts that have not ended. */
+size_t transport_drain(struct transport *t);
+void transport_abort(struct transport *t, uint32_t receiver);
+void transport_abort_all(struct transport *t);
+void transport_close(struct transport *t);	/* fine on a zeroed one */
+
+/* For transports: events that wait for poll.  {0} is an empty one. */
+struct tr_queue {
+	struct tr_event *v;
+	size_t head, n, cap;
+};
+void tr_queue_release(struct tr_queue *q);
+void tr_push(struct tr_queue *q, const struct tr_event *e);
+int tr_pop(struct tr_queue *q, struct tr_event *e);
+void tr_forget(struct tr_queue *q, uint32_t receiver);
+/* The pieces of a bucket: its parts that are not empty.  v has room for
+ * MSG_PARTS_MAX; returns how many, or -E_*. */
+int tr_pieces(const struct plan *p, uint32_t bucket, struct msg_arena *a,
+	      struct m_piece *v);
+
+extern const struct transport_ops tr_host_ops, tr_mem_ops;
+
+#endif
