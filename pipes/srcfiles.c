@@ -1,0 +1,149 @@
+#include "pipes/srcfiles.h"
+
+#include "common/err.h"
+#include "common/io.h"
+#include "common/lease.h"
+#include "common/log.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define HEADER_READ ((size_t)256 << 10) /* bytes of a header at a time */
+
+static struct srcdir_id id_of(const struct plan_file *f)
+{
+	return (struct srcdir_id){ .dev = f->dev,
+				   .ino = f->ino,
+				   .size = f->bytes,
+				   .mtime_ns = f->mtime_ns };
+}
+
+static int hash_header(int fd, const struct plan_file *f, char *room,
+		       struct digest *out)
+{
+	struct digest_state s;
+
+	digest_begin(&s);
+	for (uint64_t off = 0; off < f->header; off += HEADER_READ) {
+		uint64_t left = f->header - off;
+		size_t want = left < HEADER_READ ? left : HEADER_READ;
+		int got = io_pread_full(fd, room, want, (off_t)off);
+
+		if (got < 0)
+			return got;
+		digest_add(&s, room, (size_t)got);
+	}
+	digest_end(&s, out);
+	return 0;
+}
+
+/* Two files of equal size and time can still be two (IX-13). */
+static int check_header(const struct srcfiles *s, uint32_t i)
+{
+	const struct plan_file *f = &s->plan->file[i];
+	struct digest d;
+	char *room;
+	int rc;
+
+	if (f->kind != FILE_SHARD)
+		return 0;
+	room = xmalloc(HEADER_READ);
+	rc = hash_header(s->fd[i], f, room, &d);
+	free(room);
+	if (rc < 0)
+		return rc;
+	if (!digest_eq(&d, &f->digest))
+		return log_error(E_DATA,
+				 "%s/%s: its header changed since the "
+				 "plan was made; plan again",
+				 s->plan->source, f->path);
+	return 0;
+}
+
+static int open_one(struct srcfiles *s, uint32_t i)
+{
+	const struct plan_file *f = &s->plan->file[i];
+	struct srcdir_id id = id_of(f);
+	int fd = srcdir_open_same(&s->dir, f->path, &id);
+
+	if (fd < 0)
+		return fd;
+	s->fd[i] = fd;
+	s->leased[i] = lease_take(fd) == 0;
+	return check_header(s, i);
+}
+
+int srcfiles_open(struct srcfiles *s, const struct plan *plan)
+{
+	int rc;
+
+	*s = (struct srcfiles){ .plan = plan };
+	s->dir.fd = -1;
+	s->fd = xcalloc(plan->nfiles, sizeof(*s->fd));
+	s->leased = xcalloc(plan->nfiles, sizeof(*s->leased));
+	for (uint32_t i = 0; i < plan->nfiles; i++)
+		s->fd[i] = -1;
+	rc = srcdir_open(&s->dir, plan->source);
+	for (uint32_t i = 0; rc == 0 && i < plan->nfiles; i++)
+		rc = open_one(s, i);
+	if (rc < 0)
+		srcfiles_close(s);
+	return rc;
+}
+
+void srcfiles_close(struct srcfiles *s)
+{
+	if (!s->plan)
+		return;
+	for (uint32_t i = 0; i < s->plan->nfiles; i++) {
+		if (s->fd[i] < 0)
+			continue;
+		/* Engines may hold copies of the descriptor: the lease would
+		 * live on with them. */
+		if (s->leased[i])
+			lease_release(s->fd[i]);
+		close(s->fd[i]);
+	}
+	free(s->fd);
+	free(s->leased);
+	srcdir_release(&s->dir);
+	*s = (struct srcfiles){ 0 };
+}
+
+uint32_t srcfiles_watch(struct srcfiles *s)
+{
+	uint32_t broken = 0;
+
+	for (uint32_t i = 0; i < s->plan->nfiles; i++) {
+		if (!s->leased[i] || lease_is_held(s->fd[i]))
+			continue;
+		lease_release(s->fd[i]);
+		s->leased[i] = false;
+		broken++;
+		log_warn("%s/%s was opened for writing; it is read a second "
+			 "time",
+			 s->plan->source, s->plan->file[i].path);
+	}
+	return broken;
+}
+
+int srcfiles_check(struct srcfiles *s)
+{
+	for (uint32_t i = 0; i < s->plan->nfiles; i++) {
+		const struct plan_file *f = &s->plan->file[i];
+		struct srcdir_id id = id_of(f);
+		int rc = srcdir_check_same(&s->dir, f->path, s->fd[i], &id);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+bool srcfiles_are_leased(const struct srcfiles *s)
+{
+	for (uint32_t i = 0; i < s->plan->nfiles; i++)
+		if (!s->leased[i])
+			return false;
+	return true;
+}

@@ -1,0 +1,391 @@
+#include "pipes/srchash.h"
+
+#include "common/cached.h"
+#include "common/content.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/pieces.h"
+#include "common/pool.h"
+
+#include <stdlib.h>
+
+#define WATCH_MS 200 /* a writer waits for a lease at most so long */
+#define COLD_MIN ((uint64_t)1 << 20) /* smaller reads are not asked for */
+
+enum { UNKNOWN, WANTED, HASHED };
+
+struct hash_job {
+	struct job job;
+	struct srchash *h;
+	uint32_t bucket;
+	int rc;		   /* the worker's answer */
+	uint32_t bad_file; /* of a failure */
+	struct buf leaves; /* struct digest each */
+	struct buf pieces; /* struct piece each */
+	bool is_cold, is_used;
+};
+
+struct srchash {
+	struct loop *loop;
+	struct srcfiles *files;
+	const struct plan *plan;
+	const struct srchash_ops *ops;
+	void *arg;
+	struct pool *pool;
+	struct hash_job *job;
+	uint32_t njobs;
+	uint8_t *state; /* per bucket */
+	struct digest *digest;
+	uint32_t *queue; /* wanted, in order; a ring */
+	uint32_t head, queued;
+	uint32_t left; /* buckets not hashed in this pass */
+	bool rest, second, failed;
+	atomic_bool cancel;
+	struct content content;
+	struct msg_arena arena;
+	struct loop_timer watch, turn;
+};
+
+/* ---- worker ---- */
+
+static int hash_run(struct hash_job *j, const struct piece *v, size_t n,
+		    struct digest *leaf)
+{
+	const struct srcfiles *s = j->h->files;
+	struct window w = { 0 };
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		if (i == 0 || v[i].file != v[i - 1].file) {
+			window_release(&w);
+			window_init(&w, s->fd[v[i].file],
+				    s->plan->file[v[i].file].bytes,
+				    j->is_cold ? WINDOW_FROM_DISK
+					       : WINDOW_AUTO);
+		}
+		j->bad_file = v[i].file;
+		rc = piece_hash(&w, &v[i], leaf, &j->h->cancel);
+		leaf += piece_leaves(&v[i]);
+	}
+	window_release(&w);
+	return rc;
+}
+
+static void hash_bucket(struct job *job)
+{
+	struct hash_job *j = (struct hash_job *)job;
+
+	j->rc = hash_run(j, (const struct piece *)(const void *)j->pieces.p,
+			 j->pieces.n / sizeof(struct piece),
+			 (struct digest *)j->leaves.p);
+}
+
+/* ---- owner ---- */
+
+static void fail(struct srchash *h, uint32_t bucket, int code,
+		 const char *cause)
+{
+	if (h->failed)
+		return;
+	h->failed = true;
+	h->ops->failed(h->arg, bucket, code, cause);
+}
+
+static int prepare(struct hash_job *j)
+{
+	struct srchash *h = j->h;
+	uint64_t leaves = 0;
+	struct msg m;
+	int rc = plan_bucket(h->plan, j->bucket, &m, &h->arena);
+
+	if (rc < 0)
+		return rc;
+	buf_clear(&j->pieces);
+	buf_clear(&j->leaves);
+	for (uint32_t i = 0; i < m.bucket.parts.n; i++) {
+		const struct m_part *p = &m.bucket.parts.v[i];
+		struct piece piece = { .file = p->file,
+				       .offset = p->offset,
+				       .bytes = p->bytes };
+
+		if (p->bytes == 0)
+			continue;
+		buf_add(&j->pieces, &piece, sizeof(piece));
+		leaves += piece_leaves(&piece);
+	}
+	buf_reserve(&j->leaves, leaves * sizeof(struct digest));
+	j->leaves.n = leaves * sizeof(struct digest);
+	return 0;
+}
+
+static struct hash_job *free_job(struct srchash *h)
+{
+	for (uint32_t i = 0; i < h->njobs; i++)
+		if (!h->job[i].is_used)
+			return &h->job[i];
+	return NULL;
+}
+
+static void feed(struct srchash *h)
+{
+	struct hash_job *j;
+
+	while (h->queued && !h->failed && (j = free_job(h))) {
+		j->bucket = h->queue[h->head];
+		h->head = (h->head + 1) % h->plan->nbuckets;
+		h->queued--;
+		if (prepare(j) < 0) {
+			fail(h, j->bucket, E_DATA, log_cause());
+			return;
+		}
+		j->is_cold = srchash_is_cold(h, j->bucket);
+		j->is_used = true;
+		BUG_ON(pool_submit_take(h->pool, &j->job) < 0);
+	}
+}
+
+static int fold(struct srchash *h, const struct hash_job *j)
+{
+	const struct digest *leaf = (const struct digest *)j->leaves.p;
+	struct msg m;
+	int rc = plan_bucket(h->plan, j->bucket, &m, &h->arena);
+
+	for (uint32_t i = 0; rc == 0 && i < m.bucket.parts.n; i++) {
+		const struct m_part *p = &m.bucket.parts.v[i];
+		uint32_t n = (uint32_t)content_leaves(p->bytes);
+
+		if (p->kind == PART_TENSOR)
+			rc = content_add(&h->content, CONTENT_TENSOR, p->name,
+					 p->total, p->start, leaf, n);
+		else if (p->kind == PART_CARRIED)
+			rc = content_add(&h->content, CONTENT_CARRIED,
+					 slice_of(h->plan->file[p->file].path),
+					 p->total, p->start, leaf, n);
+		leaf += n;
+	}
+	return rc;
+}
+
+static void end(struct srchash *h)
+{
+	struct digest content;
+	int rc = srcfiles_check(h->files);
+
+	if (rc == 0)
+		rc = content_finish(&h->content, &content);
+	if (rc < 0) {
+		fail(h, ID_NONE, -rc, log_cause());
+		return;
+	}
+	loop_disarm(h->loop, &h->watch);
+	h->rest = false;
+	h->ops->verified(h->arg, &content,
+			 h->second ? SOURCE_REREAD : SOURCE_LEASE);
+}
+
+/* A lease that was ever missing cannot vouch for what was read. */
+static void second_pass(struct srchash *h)
+{
+	h->second = true;
+	h->left = h->plan->nbuckets;
+	for (uint32_t b = 0; b < h->plan->nbuckets; b++)
+		h->queue[b] = b;
+	h->head = 0;
+	h->queued = h->plan->nbuckets;
+	feed(h);
+}
+
+static void pass_is_over(struct srchash *h)
+{
+	if (!h->rest || h->left || h->failed)
+		return;
+	srcfiles_watch(h->files);
+	if (!h->second && !srcfiles_are_leased(h->files))
+		second_pass(h);
+	else
+		end(h);
+}
+
+static void fail_read(struct srchash *h, const struct hash_job *j)
+{
+	const struct plan_file *f = &h->plan->file[j->bad_file];
+	char *cause = xasprintf(
+		"%s/%s: bucket %u: %s", h->plan->source, f->path, j->bucket,
+		j->rc == -E_DATA ? "the file was truncated while it was sent"
+				 : "cannot be read");
+
+	fail(h, j->bucket, -j->rc, cause);
+	free(cause);
+}
+
+static void compare(struct srchash *h, const struct hash_job *j,
+		    const struct digest *d)
+{
+	char *cause;
+
+	if (digest_eq(d, &h->digest[j->bucket]))
+		return;
+	cause = xasprintf("%s: bucket %u changed while it was sent",
+			  h->plan->source, j->bucket);
+	fail(h, j->bucket, E_DATA, cause);
+	free(cause);
+}
+
+static void take_digest(struct srchash *h, const struct hash_job *j)
+{
+	struct digest d;
+
+	leaves_digest((const struct digest *)j->leaves.p,
+		      j->leaves.n / sizeof(struct digest), &d);
+	h->left--;
+	if (h->second) {
+		compare(h, j, &d);
+		return;
+	}
+	h->digest[j->bucket] = d;
+	h->state[j->bucket] = HASHED;
+	if (fold(h, j) < 0) {
+		fail(h, j->bucket, E_DATA, log_cause());
+		return;
+	}
+	h->ops->hashed(h->arg, j->bucket, &d);
+}
+
+static void pool_ready(void *arg)
+{
+	struct srchash *h = arg;
+	struct job *job;
+
+	while ((job = pool_next(h->pool))) {
+		struct hash_job *j = (struct hash_job *)job;
+
+		j->is_used = false;
+		if (h->failed)
+			continue;
+		if (j->rc < 0)
+			fail_read(h, j);
+		else
+			take_digest(h, j);
+	}
+	feed(h);
+	pass_is_over(h);
+}
+
+static void on_watch(void *arg)
+{
+	struct srchash *h = arg;
+
+	srcfiles_watch(h->files);
+	loop_arm(h->loop, &h->watch, WATCH_MS);
+}
+
+static void on_turn(void *arg)
+{
+	feed(arg);
+	pass_is_over(arg);
+}
+
+static void turn(struct srchash *h)
+{
+	loop_arm(h->loop, &h->turn, 0);
+}
+
+struct srchash *srchash_new(struct loop *l, struct srcfiles *files,
+			    unsigned threads, const struct srchash_ops *ops,
+			    void *arg)
+{
+	struct srchash *h = xcalloc(1, sizeof(*h));
+	uint32_t n = files->plan->nbuckets;
+
+	*h = (struct srchash){ .loop = l,
+			       .files = files,
+			       .plan = files->plan,
+			       .ops = ops,
+			       .arg = arg,
+			       .njobs = 2 * threads,
+			       .left = n };
+	h->pool = pool_new("weir-hash", threads, h->njobs);
+	if (!h->pool) {
+		free(h);
+		return NULL;
+	}
+	h->job = xcalloc(h->njobs, sizeof(*h->job));
+	for (uint32_t i = 0; i < h->njobs; i++)
+		h->job[i] = (struct hash_job){ .job.fn = hash_bucket, .h = h };
+	h->state = xcalloc(n, 1);
+	h->digest = xcalloc(n, sizeof(*h->digest));
+	h->queue = xcalloc(n, sizeof(*h->queue));
+	h->watch = (struct loop_timer){ .fn = on_watch, .arg = h };
+	h->turn = (struct loop_timer){ .fn = on_turn, .arg = h };
+	loop_add_fd(l, pool_fd(h->pool), pool_ready, h);
+	loop_arm(l, &h->watch, WATCH_MS);
+	return h;
+}
+
+void srchash_want(struct srchash *h, uint32_t bucket)
+{
+	if (h->state[bucket] != UNKNOWN)
+		return;
+	h->state[bucket] = WANTED;
+	h->queue[(h->head + h->queued++) % h->plan->nbuckets] = bucket;
+	turn(h);
+}
+
+bool srchash_is_hashed(const struct srchash *h, uint32_t bucket)
+{
+	return h->state[bucket] == HASHED;
+}
+
+/* Parts are in order of file and offset: one range for each file. */
+bool srchash_is_cold(struct srchash *h, uint32_t bucket)
+{
+	struct msg m;
+	const struct m_part *v, *first;
+
+	if (h->plan->bucket[bucket].bytes < COLD_MIN ||
+	    plan_bucket(h->plan, bucket, &m, &h->arena) < 0)
+		return false;
+	v = first = m.bucket.parts.v;
+	for (uint32_t i = 0; i < m.bucket.parts.n; i++) {
+		bool is_last =
+			i + 1 == m.bucket.parts.n || v[i + 1].file != v[i].file;
+
+		if (!is_last)
+			continue;
+		if (!cached_is_warm(h->files->fd[v[i].file], first->offset,
+				    v[i].offset + v[i].bytes - first->offset))
+			return true;
+		first = &v[i + 1];
+	}
+	return false;
+}
+
+void srchash_rest(struct srchash *h)
+{
+	h->rest = true;
+	for (uint32_t b = 0; b < h->plan->nbuckets; b++)
+		srchash_want(h, b);
+	turn(h);
+}
+
+void srchash_free(struct srchash *h)
+{
+	if (!h)
+		return;
+	atomic_store(&h->cancel, true);
+	loop_disarm(h->loop, &h->watch);
+	loop_disarm(h->loop, &h->turn);
+	loop_del_fd(h->loop, pool_fd(h->pool));
+	pool_free(h->pool);
+	for (uint32_t i = 0; i < h->njobs; i++) {
+		buf_release(&h->job[i].leaves);
+		buf_release(&h->job[i].pieces);
+	}
+	free(h->job);
+	free(h->state);
+	free(h->digest);
+	free(h->queue);
+	content_release(&h->content);
+	msg_arena_release(&h->arena);
+	free(h);
+}
