@@ -22,7 +22,7 @@ struct ev_number {
 	bool set;
 	uint64_t n;
 };
-#define EV(number) { true, (number) }
+#define EV(number) ((struct ev_number){ true, (number) })
 
 /* HAPPENED("granted", .wave = EV(w), .bucket = EV(b), .engine = name) */
 struct happening {

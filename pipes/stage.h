@@ -67,6 +67,7 @@ struct stage_ops {
 
 struct stage_conf {		/* common options, resolved */
 	const char *run;	/* --run, or NULL: hand-off line on stdin */
+	bool head;		/* no upstream: plan, or admit from a file */
 	uint64_t stage_timeout_ms;
 	bool json;
 	int verbose;

@@ -369,8 +369,6 @@ static void tell(void *m, const void *event)
 	for (uint32_t e = 0; e < t->plan->nengines; e++) {
 		const struct xf_engine *n = &t->engine[e];
 
-		if (n->excluded)
-			EMIT(t, XF_SAY_EXCLUDE, .engine = e);
 		if (n->severed)
 			EMIT(t, XF_SAY_EXCLUDED, .engine = e);
 		if (!n->excluded)
@@ -428,7 +426,6 @@ static void exclude(void *m, const void *event)
 	if (n->excluded)
 		return;
 	n->excluded = true;
-	EMIT(t, XF_SAY_EXCLUDE, .engine = engine);
 	EMIT(t, XF_SEVER, .engine = engine);
 }
 

@@ -75,7 +75,6 @@ enum xf_do {
 	/* to admit */
 	XF_SAY_HOLDS,		/* engine, sealed, bitmap */
 	XF_SAY_RELEASED,	/* wave, bucket */
-	XF_SAY_EXCLUDE,		/* engine */
 	/* to commit */
 	XF_SAY_STAGED, XF_SAY_MOVED, XF_SAY_ACKED, /* wave, bucket */
 	XF_SAY_FAILED,		/* engine, bucket, code, cause (NULL: again) */

@@ -44,7 +44,6 @@ static const char *const names[XF_NDO] = {
 	[XF_STOP] = "stop",
 	[XF_SAY_HOLDS] = "holds",
 	[XF_SAY_RELEASED] = "released",
-	[XF_SAY_EXCLUDE] = "exclude",
 	[XF_SAY_STAGED] = "staged",
 	[XF_SAY_MOVED] = "moved",
 	[XF_SAY_ACKED] = "acked",
@@ -302,7 +301,7 @@ static void test_exclusion(void)
 	grant(2);
 	eq_str(seen(), " prepare2 offer2:2", "nothing new is offered to it");
 	EV(EXCLUDE, .engine = 0);
-	eq_str(seen(), " exclude0 sever0", "I7 held until severed");
+	eq_str(seen(), " sever0", "I7 held until severed");
 	EV(SEVERED, .engine = 0);
 	eq_str(seen(), " excluded0 moved0 acked0 staged0 released0",
 	       "then targets shrink and FIFO release goes on");

@@ -1,0 +1,88 @@
+/*
+ * transfer_io.h - weir-transfer: the machine of transfer.h between two links,
+ * receivers, a transport and the source.
+ *
+ * Split by direction: transfer_io.c (the stage: links in, what the machine
+ * says out), transfer_move.c (receivers, transport and hasher; everything
+ * that touches bytes).  Both turn what happens into events for one queue, so
+ * that the machine is never entered from inside itself.
+ */
+#ifndef WEIR_TRANSFER_IO_H
+#define WEIR_TRANSFER_IO_H
+
+#include "pipes/fan.h"
+#include "pipes/options.h"
+#include "pipes/srchash.h"
+#include "pipes/stage.h"
+#include "pipes/transfer.h"
+#include "pipes/transport.h"
+
+#define XFER_CAUSE_MAX 1024
+
+struct xfer_input {			/* an event that waits for its turn */
+	struct xf_event ev;
+	char *cause;			/* owned, or NULL */
+};
+
+/* What `opened` said: offers carry it. */
+struct xfer_opened {
+	char *registry;
+	char **boot;			/* per receiver; "" if it has none */
+	uint64_t epoch, version, engine_ms, load_ms;
+	bool known;
+};
+
+struct xfer {
+	const struct transfer_conf *conf;
+	struct stage *s;
+	struct plan plan;
+	bool has_plan;
+	struct transfer m;
+	struct xfer_input *queue;
+	size_t head, n, cap;
+	bool driving;
+	int rc;				/* the first failed send of a step */
+
+	struct xfer_opened opened;
+	char **cause;			/* per engine, of its failure */
+
+	struct srcfiles files;
+	struct srchash *hash;
+	uint8_t *awaited;		/* buckets offered when hashed */
+	struct transport tr;
+	struct tr_env env;
+	bool is_moving;			/* transport and fan are open */
+	struct loop_timer poll;
+	struct fan *fan;		/* holding, finish */
+	struct digest content;
+	enum source_proof proof;
+};
+
+/* Runs to the end; returns the exit code. */
+int transfer_run(struct transfer_conf *conf);
+
+/* ---- between the two files ---- */
+
+/* Queues an event; cause is copied. */
+void xfer_add(struct xfer *x, const struct xf_event *ev, const char *cause);
+#define XFER(x, name, ...)						\
+	xfer_add(x, &(struct xf_event){ .on = XF_EV_##name, __VA_ARGS__ }, \
+		 NULL)
+/* Steps the machine until nothing waits; stage_fail()s what fails. */
+void xfer_drive(struct xfer *x);
+/* fan.h, transport.h: an engine's failure, by receiver. */
+void xfer_fault(struct xfer *x, uint32_t receiver, uint32_t bucket, int code,
+		const char *cause);
+
+/* Source: opened and checked before any engine is touched. */
+int xfer_open_source(struct xfer *x);
+/* Starts the hasher; with engines, transport and fan too. */
+int xfer_start_moving(struct xfer *x, bool hash_only);
+/* Of the machine's actions, those that touch receivers or bytes. */
+void xfer_do(struct xfer *x, const struct xf_action *a);
+/* Lets go of all engines; may come from inside of their callbacks. */
+void xfer_stop_moving(struct xfer *x);
+/* And frees what moved; may not. */
+void xfer_close_moving(struct xfer *x);
+
+#endif

@@ -1,0 +1,365 @@
+#include "pipes/transfer_io.h"
+
+#include "common/bits.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ASK_HOLDING = 1, ASK_FINISH }; /* tags on the fan */
+
+void xfer_fault(struct xfer *x, uint32_t receiver, uint32_t bucket, int code,
+		const char *cause)
+{
+	xfer_add(x,
+		 &(struct xf_event){
+			 .on = XF_EV_FAULT,
+			 .engine = x->plan.receiver[receiver].engine,
+			 .bucket = bucket,
+			 .code = code,
+		 },
+		 cause);
+}
+
+/* ---- the source ---- */
+
+static void hashed(void *arg, uint32_t bucket, const struct digest *d)
+{
+	struct xfer *x = arg;
+
+	XFER(x, DIGEST, .bucket = bucket, .digest = *d);
+	if (bit_get(x->awaited, bucket))
+		XFER(x, READY, .bucket = bucket);
+	xfer_drive(x);
+}
+
+static void source_failed(void *arg, uint32_t bucket, int code,
+			  const char *cause)
+{
+	struct xfer *x = arg;
+
+	xfer_add(x,
+		 &(struct xf_event){ .on = XF_EV_FAULT,
+				     .engine = ID_NONE,
+				     .bucket = bucket,
+				     .code = code },
+		 cause);
+	xfer_drive(x);
+}
+
+static void verified(void *arg, const struct digest *content,
+		     enum source_proof proof)
+{
+	struct xfer *x = arg;
+
+	x->content = *content;
+	x->proof = proof;
+	XFER(x, VERIFIED, .engine = ID_NONE);
+	xfer_drive(x);
+}
+
+static const struct srchash_ops hash_ops = {
+	.hashed = hashed,
+	.failed = source_failed,
+	.verified = verified,
+};
+
+int xfer_open_source(struct xfer *x)
+{
+	x->awaited = xcalloc(x->plan.nbuckets / 8 + 1, 1);
+	return srcfiles_open(&x->files, &x->plan);
+}
+
+/* Cold: read and hashed before it is offered, so that the disk is read once
+ * and in large pieces, and engines find it in memory. */
+static void make_ready(struct xfer *x, uint32_t bucket)
+{
+	if (!srchash_is_hashed(x->hash, bucket) &&
+	    srchash_is_cold(x->hash, bucket))
+		bit_set(x->awaited, bucket);
+	else
+		XFER(x, READY, .bucket = bucket);
+	srchash_want(x->hash, bucket);
+}
+
+/* ---- the transport ---- */
+
+static void ask(struct xfer *x, uint32_t receiver)
+{
+	struct msg m = { .type = M_holding,
+			 .holding = {
+				 .fence = x->env.fence,
+				 .boot = slice_of(x->opened.boot[receiver]) } };
+	int rc = fan_call(x->fan, receiver, &m, ASK_HOLDING, 1,
+			  x->opened.engine_ms);
+
+	if (rc < 0)
+		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
+}
+
+static void take_event(struct xfer *x, const struct tr_event *e)
+{
+	switch (e->kind) {
+	case TR_ATTACHED:
+		ask(x, e->receiver);
+		break;
+	case TR_MOVED:
+		XFER(x, MOVED, .receiver = e->receiver, .bucket = e->bucket);
+		break;
+	case TR_ACK:
+		XFER(x, ACK, .receiver = e->receiver, .bucket = e->bucket,
+		     .worker = e->worker, .bytes = e->bytes,
+		     .digest = e->digest);
+		break;
+	case TR_FAILED:
+	case TR_LOST:
+		xfer_fault(x, e->receiver, e->bucket, e->code, e->cause);
+		break;
+	}
+}
+
+static void poll_transport(void *arg)
+{
+	struct xfer *x = arg;
+	struct tr_event e;
+
+	while (x->is_moving && transport_poll(&x->tr, &e) > 0) {
+		take_event(x, &e);
+		xfer_drive(x);
+	}
+}
+
+static void wake(void *arg)
+{
+	struct xfer *x = arg;
+
+	loop_arm(x->s->loop, &x->poll, 0);
+}
+
+static void attach(struct xfer *x, uint32_t receiver)
+{
+	int rc = transport_attach(&x->tr, receiver);
+
+	if (rc < 0)
+		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
+}
+
+static void offer(struct xfer *x, const struct xf_action *a)
+{
+	int rc = 0;
+
+	if (x->tr.bucket != a->bucket)
+		rc = transport_offer(&x->tr, a->wave, a->bucket);
+	if (rc == 0)
+		rc = transport_post(&x->tr, a->receiver);
+	if (rc < 0)
+		xfer_fault(x, a->receiver, a->bucket, -rc, log_cause());
+}
+
+/* ---- requests to receivers ---- */
+
+static struct slice boot_in(const struct msg *m)
+{
+	return m->type == M_held ? m->held.boot : m->finished.boot;
+}
+
+static void take_reply(struct xfer *x, uint32_t r, const struct msg *m)
+{
+	if (!slice_eq(boot_in(m), slice_of(x->opened.boot[r]))) {
+		xfer_fault(x, r, ID_NONE, E_FENCED, "it was restarted");
+		return;
+	}
+	if (m->type == M_finished) {
+		XFER(x, FINISHED, .receiver = r);
+		return;
+	}
+	if (m->held.count != x->plan.nbuckets) {
+		xfer_fault(x, r, ID_NONE, E_PROTO,
+			   "it counts buckets that are not in the plan");
+		return;
+	}
+	XFER(x, HELD, .receiver = r, .sealed = m->held.sealed,
+	     .count = m->held.count, .bitmap = m->held.bitmap);
+}
+
+static void replied(void *arg, uint32_t receiver, uint64_t tag,
+		    const struct msg *m, int rc)
+{
+	struct xfer *x = arg;
+	char cause[XFER_CAUSE_MAX];
+
+	(void)tag;
+	if (rc < 0) {
+		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
+	} else if (m->type == M_refused) {
+		snprintf(cause, sizeof(cause), "%.*s",
+			 SLICE_ARG(m->refused.cause));
+		xfer_fault(x, receiver, m->refused.bucket, m->refused.code,
+			   cause);
+	} else {
+		take_reply(x, receiver, m);
+	}
+	/* The bitmap is lent for this call only. */
+	xfer_drive(x);
+}
+
+/* Holding and finish change nothing when they are answered twice. */
+static void stray(void *arg, uint32_t receiver, const struct msg *m)
+{
+	(void)arg;
+	log_debug("receiver %" PRIu32 ": %s that nobody waits for", receiver,
+		  msg_name(m->type));
+}
+
+static void lost(void *arg, uint32_t receiver)
+{
+	struct xfer *x = arg;
+
+	xfer_fault(x, receiver, ID_NONE, E_UNAVAIL,
+		   "its receiver closed its connection");
+	xfer_drive(x);
+}
+
+static const struct fan_ops fan_ops = {
+	.reply = replied,
+	.stray = stray,
+	.lost = lost,
+};
+
+static void finish(struct xfer *x, uint32_t receiver)
+{
+	struct msg m = { .type = M_finish,
+			 .finish = { .fence = x->env.fence,
+				     .boot = slice_of(x->opened.boot[receiver]),
+				     .version = x->opened.version } };
+	int rc = fan_call(x->fan, receiver, &m, ASK_FINISH, 1,
+			  x->opened.load_ms);
+
+	if (rc < 0)
+		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
+}
+
+/* Closing its descriptors' connection and forgetting its requests is all
+ * that this side has; what it copies it can only read. */
+static void sever(struct xfer *x, uint32_t engine)
+{
+	const struct plan_engine *e = &x->plan.engine[engine];
+
+	for (uint32_t i = 0; x->is_moving && i < e->receivers; i++) {
+		transport_abort(&x->tr, e->first_receiver + i);
+		fan_forget(x->fan, e->first_receiver + i);
+	}
+	XFER(x, SEVERED, .engine = engine);
+}
+
+/* ---- life ---- */
+
+static int open_fan(struct xfer *x)
+{
+	int rc;
+
+	x->fan = fan_new(x->s->loop, &fan_ops, x);
+	if (!x->fan)
+		return -E_IO;
+	rc = fan_reserve(x->fan, x->plan.nreceivers, 3);
+	for (uint32_t r = 0; rc == 0 && r < x->plan.nreceivers; r++)
+		rc = fan_add(x->fan, x->plan.receiver[r].endpoint);
+	return rc;
+}
+
+static int open_transport(struct xfer *x)
+{
+	const struct transport_ops *ops = transport_find(x->plan.transport);
+
+	if (!ops)
+		return log_error(E_CONFIG, "transport %s is not built in",
+				 x->plan.transport);
+	x->env = (struct tr_env){
+		.loop = x->s->loop,
+		.plan = &x->plan,
+		.fd = x->files.fd,
+		.fence = { .registry = slice_of(x->opened.registry),
+			   .epoch = x->opened.epoch,
+			   .run = slice_of(x->s->run.name),
+			   .stage = STAGE_TRANSFER,
+			   .instance = x->s->run.instance },
+		.version = x->opened.version,
+		.boot = (const char *const *)x->opened.boot,
+		.engine_ms = x->opened.engine_ms,
+		.load_ms = x->opened.load_ms,
+		.wake = wake,
+		.arg = x,
+	};
+	x->poll = (struct loop_timer){ .fn = poll_transport, .arg = x };
+	return transport_open(&x->tr, ops, &x->env);
+}
+
+int xfer_start_moving(struct xfer *x, bool hash_only)
+{
+	int rc;
+
+	x->hash = srchash_new(x->s->loop, &x->files,
+			      (unsigned)x->conf->hash_threads, &hash_ops, x);
+	if (!x->hash)
+		return -E_IO;
+	if (hash_only)
+		return 0;
+	rc = open_fan(x);
+	if (rc == 0)
+		rc = open_transport(x);
+	x->is_moving = rc == 0;
+	return rc;
+}
+
+void xfer_do(struct xfer *x, const struct xf_action *a)
+{
+	switch (a->what) {
+	case XF_ASK_HOLDING:
+		attach(x, a->receiver);
+		break;
+	case XF_PREPARE:
+		make_ready(x, a->bucket);
+		break;
+	case XF_OFFER:
+		offer(x, a);
+		break;
+	case XF_FINISH:
+		finish(x, a->receiver);
+		break;
+	case XF_SEVER:
+		sever(x, a->engine);
+		break;
+	case XF_HASH_REST:
+		srchash_rest(x->hash);
+		break;
+	case XF_STOP:
+		xfer_stop_moving(x);
+		break;
+	default:
+		BUG("action %d is none of these", (int)a->what);
+	}
+}
+
+void xfer_stop_moving(struct xfer *x)
+{
+	if (!x->is_moving)
+		return;
+	x->is_moving = false;
+	loop_disarm(x->s->loop, &x->poll);
+	transport_abort_all(&x->tr);
+	for (uint32_t r = 0; r < x->plan.nreceivers; r++)
+		fan_forget(x->fan, r);
+}
+
+void xfer_close_moving(struct xfer *x)
+{
+	xfer_stop_moving(x);
+	transport_close(&x->tr);
+	fan_free(x->fan);
+	srchash_free(x->hash);
+	x->fan = NULL;
+	x->hash = NULL;
+}
