@@ -12,6 +12,10 @@
 /* A multiple of every page size, so that a window may start there. */
 #define GRAIN ((uint64_t)2 << 20)
 
+/* The kernel's copy is four times slower (Zen 3) when the two sides lie
+ * differently within a line, so file and memory both start on a page. */
+#define PAGE ((uint64_t)4096)
+
 static bool is_on_tmpfs(int fd)
 {
 	struct statfs fs;
@@ -35,8 +39,8 @@ static void drop(struct window *w)
 {
 	if (w->is_mapped && w->p)
 		munmap(w->p, w->n);
-	else
-		free(w->p);
+	free(w->box);
+	w->box = NULL;
 	w->p = NULL;
 	w->n = 0;
 }
@@ -70,20 +74,29 @@ static int map(struct window *w, uint64_t off)
 	return 0;
 }
 
+static void make_buffer(struct window *w)
+{
+	w->box = xmalloc(w->cap + PAGE);
+	w->p = w->box + -(uintptr_t)w->box % PAGE;
+}
+
 static int fill(struct window *w, uint64_t off)
 {
-	size_t n = room(w, off, w->cap);
+	uint64_t start = off - off % PAGE;
+	size_t n = room(w, start, w->cap);
 	ssize_t got;
 
-	if (!w->p)
-		w->p = xmalloc(w->cap);
+	if (!w->box)
+		make_buffer(w);
 	w->n = 0;
 	do
-		got = pread(w->fd, w->p, n, (off_t)off);
+		got = pread(w->fd, w->p, n, (off_t)start);
 	while (got < 0 && errno == EINTR);
-	if (got <= 0)
-		return got == 0 ? -E_DATA : -E_IO;
-	w->off = off;
+	if (got < 0)
+		return -E_IO;
+	if ((uint64_t)got <= off - start)
+		return -E_DATA;
+	w->off = start;
 	w->n = (size_t)got;
 	return 0;
 }

@@ -38,10 +38,11 @@ struct window {
 	int fd;
 	uint64_t size;		/* of the file, as opened */
 	bool is_mapped;
-	char *p;		/* map or buffer */
+	char *p;		/* map, or a page-aligned place in box */
 	uint64_t off;		/* of p[0] in the file */
 	size_t n;		/* bytes valid at p */
-	size_t cap;		/* of the buffer; 0: none yet */
+	char *box;		/* the buffer; NULL: none */
+	size_t cap;		/* of the buffer */
 };
 
 /* Never fails.  {0} may be released. */
