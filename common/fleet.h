@@ -17,7 +17,8 @@
  * Strict: every unknown key, key given twice, wrong type, name given twice
  * is refused with line and column; so are anchors, aliases, tags and second
  * documents, so that a small file stays small in memory.  Only shape is
- * checked here: nothing is connected to.  (The only includer of libfyaml.)
+ * checked here: nothing is connected to.  (fleet_yaml.c is the only
+ * includer of libfyaml.)
  */
 #ifndef WEIR_FLEET_H
 #define WEIR_FLEET_H

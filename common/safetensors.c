@@ -3,7 +3,7 @@
 #include "io.h"
 #include "jsonsax.h"
 #include "log.h"
-#include "names.h"
+#include "st_layout.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -609,102 +609,6 @@ static int read_header(struct reader *r, uint64_t header)
 	return rc;
 }
 
-static struct slice name_of(const void *ctx, uint32_t i)
-{
-	const struct st *st = ctx;
-
-	return st_name(st, &st->tensor[i]);
-}
-
-static int check_names(const struct reader *r)
-{
-	struct names order;
-	uint32_t a, b;
-	int rc = 0;
-
-	names_sort(&order, name_of, r->st, r->st->n);
-	if (names_find_twice(&order, &a, &b))
-		rc = log_error(E_DATA,
-			       "%s: tensor \"%.*s\" twice in the header",
-			       r->src->name, SLICE_ARG(name_of(r->st, a)));
-	names_release(&order);
-	return rc;
-}
-
-static int cmp_tensors(const void *pa, const void *pb, void *ctx)
-{
-	const struct st_tensor *a = pa, *b = pb;
-
-	if (a->begin != b->begin)
-		return a->begin < b->begin ? -1 : 1;
-	if (a->end != b->end)
-		return a->end < b->end ? -1 : 1;
-	return slice_cmp(st_name(ctx, a), st_name(ctx, b));
-}
-
-/* Most writers lay tensors out in header order. */
-static void sort_tensors(struct st *st)
-{
-	for (uint32_t i = 1; i < st->n; i++) {
-		if (cmp_tensors(&st->tensor[i - 1], &st->tensor[i], st) < 0)
-			continue;
-		qsort_r(st->tensor, st->n, sizeof *st->tensor, cmp_tensors, st);
-		return;
-	}
-}
-
-static int check_tiles(const struct reader *r)
-{
-	const struct st *st = r->st;
-	const struct st_tensor *prev = NULL;
-	uint64_t end = 0;
-
-	for (uint32_t i = 0; i < st->n; i++) {
-		const struct st_tensor *t = &st->tensor[i];
-
-		if (t->begin > end)
-			return TENSOR_ERROR(
-				r, t,
-				"hole before it: %llu bytes at data "
-				"offset %llu belong to no tensor",
-				(unsigned long long)(t->begin - end),
-				(unsigned long long)end);
-		if (t->begin < end)
-			return TENSOR_ERROR(r, t,
-					    "[%llu, %llu) overlaps \"%.*s\" "
-					    "[%llu, %llu)",
-					    (unsigned long long)t->begin,
-					    (unsigned long long)t->end,
-					    SLICE_ARG(st_name(st, prev)),
-					    (unsigned long long)prev->begin,
-					    (unsigned long long)prev->end);
-		end = t->end;
-		prev = t;
-	}
-	return 0;
-}
-
-static int check_size_of_file(const struct reader *r)
-{
-	const struct st *st = r->st;
-	uint64_t end = st->n ? st->tensor[st->n - 1].end : 0;
-	unsigned long long want = st->data_start + end, have = r->src->size;
-
-	if (want > have)
-		return log_error(E_DATA,
-				 "%s: truncated: expected %llu bytes, found "
-				 "%llu (tensor \"%.*s\" is the last)",
-				 r->src->name, want, have,
-				 SLICE_ARG(name_of(st, st->n - 1)));
-	if (want < have)
-		return log_error(E_DATA,
-				 "%s: not fully covered: expected %llu bytes, "
-				 "found %llu: the last %llu belong to no "
-				 "tensor",
-				 r->src->name, want, have, have - want);
-	return 0;
-}
-
 int st_read(struct st *st, const struct st_source *src)
 {
 	struct reader r = { .st = st, .src = src, .state = START };
@@ -717,13 +621,7 @@ int st_read(struct st *st, const struct st_source *src)
 			   .data_bytes = src->size - PREFIX - header };
 	rc = read_header(&r, header);
 	if (rc == 0)
-		rc = check_names(&r);
-	if (rc == 0) {
-		sort_tensors(st);
-		rc = check_tiles(&r);
-	}
-	if (rc == 0)
-		rc = check_size_of_file(&r);
+		rc = st_layout_check(st, src->name, src->size);
 	if (rc < 0)
 		st_release(st);
 	return rc;
