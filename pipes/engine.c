@@ -231,10 +231,18 @@ GUARD(wants_begin)
 	return e->pending[EN_BEGIN];
 }
 
+/* Is what the slot holds of the run that the pending cancel ends?  A newer
+ * run may have begun since. */
+static bool is_cancelled(const struct engine *e)
+{
+	return e->slot != EN_IDLE && e->epoch <= e->cancel_epoch;
+}
+
 GUARD(wants_drop)
 {
 	(void)ev;
-	return e->pending[EN_CANCEL] && e->gate != EN_SWAPPING;
+	return e->pending[EN_CANCEL] && is_cancelled(e) &&
+	       e->gate != EN_SWAPPING;
 }
 
 GUARD(is_switching)
@@ -726,6 +734,8 @@ static void note_request(struct engine *e, const struct en_event *ev)
 		e->begin = *ev;
 	if (ev->on == EN_SWAP)
 		e->swap = *ev;
+	if (ev->on == EN_CANCEL)
+		e->cancel_epoch = ev->epoch;
 	if (ev->on == EN_PAUSE && e->gate != EN_SWAPPING) {
 		e->token = ev->token;
 		e->lease_ms = ev->lease_ms;
@@ -744,11 +754,11 @@ static bool go(struct engine *e, const struct fsm_table *t, uint8_t *state)
 /* What had to wait and can be done now. */
 static void settle(struct engine *e)
 {
-	while (go(e, &engine_slot_table, &e->slot) ||
-	       go(e, &engine_gate_table, &e->gate))
-		;
-	if (e->slot == EN_IDLE && e->gate == EN_OPEN)
-		reply(e, EN_CANCEL);
+	do {
+		if (e->gate == EN_OPEN && !is_cancelled(e))
+			reply(e, EN_CANCEL);
+	} while (go(e, &engine_slot_table, &e->slot) ||
+		 go(e, &engine_gate_table, &e->gate));
 }
 
 void engine_step(struct engine *e, const struct en_event *ev)

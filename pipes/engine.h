@@ -121,6 +121,7 @@ struct engine {
 	uint64_t token, lease_ms;
 	bool lapsed;			/* the lease ended under a swap */
 	struct en_event begin, swap;	/* the pending ones */
+	uint64_t cancel_epoch;
 	bool pending[EN_NREQ];
 
 	struct en_action queue[EN_ACTIONS_MAX];
