@@ -1,0 +1,37 @@
+#!/usr/bin/env bats
+# docs.bats - what the documents say is what the programs do.
+
+load fleet
+
+# The sh blocks of a document, in order, as one script.
+examples() {
+	awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$1"
+}
+
+run_examples() {
+	checkpoint "$T/step-1" --size 4MiB --shards 2 --seed 1
+	checkpoint "$T/step-2" --size 4MiB --shards 2 --seed 2
+	examples "$1" >"$T/script"
+	[ "$(wc -l <"$T/script")" -gt 20 ]
+	cd "$T"
+	timeout 60 bash -euo pipefail "$T/script" >"$T/out" 2>"$T/err" </dev/null ||
+		{
+			cat "$T/out" "$T/err" >&2
+			return 1
+		}
+}
+
+@test "the English examples run" {
+	run_examples "$SRC/share/doc/en/weight-sync.md"
+	assert_equal "$(readlink "$T/store-1/current")" versions/000002
+}
+
+@test "the Chinese examples run" {
+	run_examples "$SRC/share/doc/zh/weight-sync.md"
+	assert_equal "$(readlink "$T/store-1/current")" versions/000002
+}
+
+@test "both languages have the same examples" {
+	diff <(examples "$SRC/share/doc/en/weight-sync.md") \
+		<(examples "$SRC/share/doc/zh/weight-sync.md")
+}

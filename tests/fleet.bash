@@ -1,0 +1,114 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034 # variables for the suites
+# fleet.bash - engines, checkpoints and pushes, for the suites about all of it.
+#
+#	load fleet
+#
+# An engine NAME listens at ipc://$T/NAME.sock with its store in $T/NAME;
+# $T/fleet.yaml lists those given to fleet().
+
+load helpers
+
+REGISTRY_DIR=registry
+
+# checkpoint DIR [mkckpt OPTION]...
+checkpoint() {
+	local dir=$1
+
+	shift
+	python3 "$SRC/tests/fixtures/mkckpt.py" "$@" "$dir" >/dev/null 2>&1
+}
+
+# engine NAME [OPTION]...: started and listening.
+engine() {
+	local name=$1
+
+	shift
+	: >"$T/$name.ready"
+	start "$name" bash -c 'ready=$1; shift; exec "$@" 3>"$ready"' _ \
+		"$T/$name.ready" weir-engine --name "$name" \
+		--store "$T/$name" --listen "ipc://$T/$name.sock" \
+		--ready-fd 3 "$@"
+	wait_for test -s "$T/$name.ready"
+}
+
+engines() {
+	local name
+
+	for name; do
+		engine "$name"
+	done
+}
+
+# fleet NAME...: one worker each.
+fleet() {
+	local name
+
+	{
+		echo "model: test"
+		echo "engines:"
+		for name; do
+			echo "  - name: $name"
+			echo "    workers: [{endpoint: \"ipc://$T/$name.sock\"}]"
+		done
+	} >"$T/fleet.yaml"
+}
+
+# push SOURCE [OPTION]...
+push() {
+	local source=$1
+
+	shift
+	weir-push --source "$source" --fleet "$T/fleet.yaml" \
+		--registry "$T/$REGISTRY_DIR" "$@"
+}
+
+# by_hand SOURCE PLAN_OPTIONS ADMIT_OPTIONS COMMIT_OPTIONS: a shell pipeline;
+# the four codes in ${codes[@]}.
+by_hand() {
+	# shellcheck disable=SC2086 # lists of options
+	weir-plan --source "$1" --fleet "$T/fleet.yaml" $2 |
+		weir-admit $3 | weir-transfer |
+		weir-commit --registry "$T/$REGISTRY_DIR" $4
+	codes=("${PIPESTATUS[@]}")
+}
+
+# The number that an engine's store serves; empty: none.
+serving() {
+	local link
+
+	link=$(readlink "$T/$1/current") || return 0
+	echo $((10#${link##*/}))
+}
+
+# holds NAME SOURCE: current is a byte-identical copy of the source.
+holds() {
+	local file
+
+	for file in "$2"/*; do
+		cmp "$file" "$T/$1/current/${file##*/}" || return 1
+	done
+}
+
+# decided N: the registry has a decision on it.
+decided() {
+	[ -e "$T/$REGISTRY_DIR/versions/$(printf %06d "$1")/decision" ]
+}
+
+# The run directory of the newest run.
+newest_run() {
+	# shellcheck disable=SC2012 # names of our own
+	ls -td "$T"/run/weir/*/ | head -n 1
+}
+
+# event NAME: has the newest run told it?
+told() {
+	grep -q "\"event\":\"$1\"" "$(newest_run)/events"
+}
+
+# Nothing that a run leaves behind: sockets, temporary files.
+assert_clean_runs() {
+	run find "$T/run" "$T/tmp" "$T/$REGISTRY_DIR" \
+		\( -type s -o -name '.tmp.*' -o -name '*.endpoint' \)
+	assert_output ""
+}

@@ -1,0 +1,275 @@
+#!/usr/bin/env bats
+# push.bats - the whole path: a checkpoint goes in, engines serve it.
+
+load fleet
+
+@test "push: two versions to two engines, byte by byte" {
+	checkpoint "$T/one" --size 4MiB --shards 3 --seed 1
+	checkpoint "$T/two" --size 4MiB --shards 3 --seed 2
+	engines a b
+	fleet a b
+	run --separate-stderr push "$T/one" --bucket-size 1MiB
+	assert_success
+	assert_output --partial "version 1 published"
+	holds a "$T/one" && holds b "$T/one"
+	run --separate-stderr push "$T/two" --bucket-size 1MiB
+	assert_success
+	assert_equal "$(serving a) $(serving b)" "2 2"
+	holds a "$T/two" && holds b "$T/two"
+	assert_clean_runs
+}
+
+@test "pipeline by hand: four processes, one exit code" {
+	checkpoint "$T/one" --size 2MiB --seed 1
+	engines a b
+	fleet a b
+	by_hand "$T/one" "--bucket-size 1MiB" \
+		"--max-inflight-engine-groups 1" "" >"$T/out"
+	assert_equal "${codes[*]}" "0 0 0 0"
+	assert_file_contains "$T/out" "version 1 published"
+	holds a "$T/one" && holds b "$T/one"
+	assert_clean_runs
+}
+
+# Bounds, from what really happened.
+bounded_push() {
+	local n=$1 groups=$2 buckets=$3 bytes=$4 name names=()
+
+	for ((i = 0; i < n; i++)); do
+		names+=("e$i")
+	done
+	checkpoint "$T/one" --size 3MiB --shards 2 --seed 3
+	engines "${names[@]}"
+	fleet "${names[@]}"
+	push "$T/one" --bucket-size 128KiB \
+		--max-inflight-engine-groups "$groups" \
+		--max-inflight-buckets "$buckets" \
+		--max-inflight-bytes "$bytes" >/dev/null 2>&1
+	for name in "${names[@]}"; do
+		holds "$name" "$T/one"
+	done
+	python3 "$SRC/tests/checkevents.py" "$(newest_run)/events" \
+		--engines "$(IFS=,; echo "${names[*]}")" --groups "$groups" \
+		--buckets "$buckets" --bytes "$bytes"
+}
+
+@test "bounds: 1 engine, credit by count" {
+	bounded_push 1 0 2 0
+}
+
+@test "bounds: 2 engines one by one, both at 0 is blocking" {
+	bounded_push 2 1 0 0
+}
+
+@test "bounds: 4 engines in waves of 2, credit by bytes" {
+	bounded_push 4 2 0 524288
+}
+
+@test "FL-08 bounds: 5 engines in waves of 2, both dimensions" {
+	bounded_push 5 2 4 262144
+}
+
+@test "bounds: 7 engines in waves of 3" {
+	bounded_push 7 3 3 0
+}
+
+@test "FL-08 a wave wider than the fleet works as the fleet" {
+	bounded_push 3 100 2 0
+}
+
+@test "I8 oversize is refused before an engine is touched, with both numbers" {
+	checkpoint "$T/one" --size 4MiB --seed 1
+	engines a
+	fleet a
+	run --separate-stderr push "$T/one" --bucket-size 512KiB \
+		--max-inflight-bytes 1KiB
+	assert_failure 65
+	[[ $stderr == *1024* ]]
+	assert_equal "${#stderr_lines[@]}" 1
+	assert_equal "$(serving a)" ""
+	run decided 1
+	assert_failure
+	assert_not_exist "$T/a/fence"
+}
+
+@test "VF-06 VF-13 numbers only go up" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engines a
+	fleet a
+	push "$T/one" --weight-version 57
+	assert_equal "$(serving a)" 57
+	run --separate-stderr push "$T/two" --weight-version 1
+	assert_failure
+	[[ $stderr == *57* && $stderr == *1* ]]
+	run --separate-stderr push "$T/two" --weight-version 57
+	assert_failure 65
+	run --separate-stderr push "$T/one" --weight-version 57
+	assert_success
+	assert_equal "$(serving a)" 57
+	holds a "$T/one"
+	push "$T/two"
+	assert_equal "$(serving a)" 58
+}
+
+@test "FL-06 an empty fleet is no success" {
+	checkpoint "$T/one" --size 1MiB
+	printf 'model: x\nengines: []\n' >"$T/fleet.yaml"
+	run --separate-stderr push "$T/one"
+	assert_failure
+	[[ $stderr == *"no engines"* ]]
+	run decided 1
+	assert_failure
+}
+
+@test "UX-06 SIGTERM before the decision: old version, 143, nothing left" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.05; done"
+	fleet a
+	push "$T/one"
+	touch "$T/hold"
+	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	wait_for told acked
+	run stop push TERM
+	assert_failure 143
+	rm "$T/hold"
+	assert_equal "$(serving a)" 1
+	holds a "$T/one"
+	run decided 2
+	assert_failure
+	assert_clean_runs
+	push "$T/two"
+	holds a "$T/two"
+}
+
+@test "UX-07 SIGKILL of push: its stages end by themselves" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.05; done"
+	fleet a
+	touch "$T/hold"
+	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	wait_for told acked
+	run stop push KILL
+	rm "$T/hold"
+	no_stages() { ! leftover_processes | grep -v weir-engine | grep weir-; }
+	wait_for no_stages
+	run decided 1
+	assert_failure
+	push "$T/one"
+	holds a "$T/one"
+}
+
+kill_stage_once() {
+	local stage=$1
+
+	checkpoint "$T/one" --size 2MiB --seed 1
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.05; done"
+	fleet a
+	touch "$T/hold"
+	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --bucket-size 256KiB
+	wait_for told acked
+	kill -KILL "$(head -n 1 "$(newest_run)/$stage.1")"
+	wait_for test -e "$(newest_run)/$stage.2"
+	rm "$T/hold"
+	run wait_for_end "$(pid_of push)"
+	assert_success
+	assert_equal "$(serving a)" 1
+	holds a "$T/one"
+	assert_clean_runs
+}
+
+@test "restart: plan killed, started again by push" {
+	kill_stage_once plan
+}
+
+@test "restart: admit killed, started again by push" {
+	kill_stage_once admit
+}
+
+@test "restart: transfer killed, started again by push" {
+	kill_stage_once transfer
+}
+
+@test "restart: commit killed, started again by push" {
+	kill_stage_once commit
+}
+
+@test "FL-01 a killed engine is named, the others serve the old version" {
+	checkpoint "$T/one" --size 2MiB --seed 1
+	checkpoint "$T/two" --size 2MiB --seed 2
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.05; done"
+	engine b
+	engine c
+	fleet a b c
+	push "$T/one"
+	touch "$T/hold"
+	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	wait_for told acked
+	kill -KILL "$(pid_of a)"
+	rm "$T/hold"
+	run wait_for_end "$(pid_of push)"
+	assert_failure
+	assert_file_contains "$T/push.err" "a"
+	assert_equal "$(serving b) $(serving c)" "1 1"
+	holds b "$T/one" && holds c "$T/one"
+	run decided 2
+	assert_failure
+	rm -f "$T/a.sock" "$T/a.sock.fd"
+	engine a
+	push "$T/two"
+	holds a "$T/two" && holds b "$T/two" && holds c "$T/two"
+}
+
+@test "FL-09 a failed wave: later waves are sent no load" {
+	checkpoint "$T/one" --size 2MiB --seed 1
+	engine a
+	engine b --post-load "exit 3"
+	engine c
+	fleet a b c
+	run --separate-stderr push "$T/one" --max-inflight-engine-groups 1
+	assert_failure 1
+	[[ $stderr == *" b"* || $stderr == *"b:"* ]]
+	assert_not_exist "$T/c/staging/000001"
+	run grep -c '"event":"granted".*"wave":2' "$(newest_run)/events"
+	assert_output 0
+	run decided 1
+	assert_failure
+}
+
+@test "push --dry-run prints what each wave would move, and touches nothing" {
+	checkpoint "$T/one" --size 2MiB
+	fleet a b c
+	run --separate-stderr push "$T/one" --dry-run --bucket-size 512KiB \
+		--max-inflight-engine-groups 2 --max-inflight-buckets 2
+	assert_success
+	assert_output --partial "a"
+	assert_not_exist "$T/registry"
+}
+
+@test "two pushes at once: the second names the first, and may wait" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.05; done"
+	fleet a
+	touch "$T/hold"
+	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	wait_for told acked
+	run --separate-stderr push "$T/two"
+	assert_failure 75
+	[[ $stderr == *pid* ]]
+	start second weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --wait 60s
+	rm "$T/hold"
+	run wait_for_end "$(pid_of push)"
+	assert_success
+	run wait_for_end "$(pid_of second)"
+	assert_success
+	assert_equal "$(serving a)" 2
+	holds a "$T/two"
+}
