@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # docs.bats - what the documents say is what the programs do.
+# shellcheck disable=SC2154 # status, output, stderr: set by run
 
 load fleet
 
@@ -13,7 +14,7 @@ run_examples() {
 	checkpoint "$T/step-2" --size 4MiB --shards 2 --seed 2
 	examples "$1" >"$T/script"
 	[ "$(wc -l <"$T/script")" -gt 20 ]
-	cd "$T"
+	cd "$T" || return
 	timeout 60 bash -euo pipefail "$T/script" >"$T/out" 2>"$T/err" </dev/null ||
 		{
 			cat "$T/out" "$T/err" >&2

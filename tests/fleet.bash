@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034 # variables for the suites
+# shellcheck disable=SC2034,SC2154 # for the suites; set by run
 # fleet.bash - engines, checkpoints and pushes, for the suites about all of it.
 #
 #	load fleet

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # push.bats - the whole path: a checkpoint goes in, engines serve it.
+# shellcheck disable=SC2154 # status, output, stderr: set by run
 
 load fleet
 
