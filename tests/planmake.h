@@ -1,0 +1,174 @@
+/*
+ * planmake.h - a small source and its plan, without weir-plan.
+ *
+ * One shard of pseudo-random bytes: a header of MADE_HEADER bytes, then one
+ * tensor for each bucket.  The directory is the test's to remove.
+ */
+#ifndef WEIR_TESTS_PLANMAKE_H
+#define WEIR_TESTS_PLANMAKE_H
+
+#include "common/err.h"
+#include "common/io.h"
+#include "pipes/planfile.h"
+#include "tests/files.h"
+
+#include <sys/stat.h>
+
+#define MADE_HEADER 64u
+#define MADE_FILE "model.safetensors"
+
+struct made {
+	char *dir;			/* the source; the plan lies beside */
+	struct plan plan;
+	char *bytes;			/* of the file */
+	size_t nbytes;
+};
+
+struct made_engine {
+	const char *endpoint[4];	/* of each worker, NULL at the end */
+};
+
+struct made_records {
+	struct buf file, frame;
+	struct digest_state sum;
+	struct m_end end;
+};
+
+static inline void made_record(struct made_records *r, struct msg *m)
+{
+	if (m->type == M_end)
+		digest_end(&r->sum, &m->end.digest);
+	buf_clear(&r->frame);
+	BUG_ON(msg_pack(&r->frame, m) < 0);
+	digest_add(&r->sum, r->frame.p, r->frame.n);
+	BUG_ON(rec_append(&r->file, m) < 0);
+	r->end.records++;
+}
+
+static inline void made_file(struct made *d, uint32_t nbuckets, size_t tensor)
+{
+	char *path = xasprintf("%s/" MADE_FILE, d->dir);
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	d->nbytes = MADE_HEADER + nbuckets * tensor;
+	d->bytes = xmalloc(d->nbytes);
+	fill(d->bytes, d->nbytes, 7);
+	file_with(fd, d->bytes, d->nbytes);
+	close(fd);
+	free(path);
+}
+
+static inline void made_head(struct made *d, struct made_records *r)
+{
+	char *path = xasprintf("%s/" MADE_FILE, d->dir);
+	struct msg m = { .type = M_version };
+	struct stat st;
+
+	BUG_ON(stat(path, &st) < 0);
+	free(path);
+	m.version = (struct m_version){ .format = 1, .model = SLICE("m"),
+					.source = slice_of(d->dir),
+					.transport = SLICE("host"),
+					.bucket_size = 1 };
+	made_record(r, &m);
+	m = (struct msg){ .type = M_file };
+	m.file = (struct m_file){
+		.path = SLICE(MADE_FILE),
+		.bytes = d->nbytes,
+		.header = MADE_HEADER,
+		.dev = st.st_dev,
+		.ino = st.st_ino,
+		.mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 +
+			    st.st_mtim.tv_nsec,
+	};
+	digest_of(d->bytes, MADE_HEADER, &m.file.digest);
+	made_record(r, &m);
+}
+
+static inline void made_engines(struct made_records *r,
+				const struct made_engine *e, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct msg m = { .type = M_engine };
+		struct slice workers[4];
+		char name[16];
+
+		snprintf(name, sizeof name, "e%u", i);
+		m.engine.id = i;
+		m.engine.name = slice_of(name);
+		m.engine.workers.v = workers;
+		while (m.engine.workers.n < 4 &&
+		       e[i].endpoint[m.engine.workers.n]) {
+			workers[m.engine.workers.n] = slice_of(
+				e[i].endpoint[m.engine.workers.n]);
+			m.engine.workers.n++;
+		}
+		made_record(r, &m);
+	}
+}
+
+static inline void made_buckets(struct made_records *r, uint32_t n,
+				size_t tensor)
+{
+	uint64_t shape = tensor;
+
+	for (uint32_t b = 0; b < n; b++) {
+		struct m_part part[2] = { { .kind = PART_HEADER,
+					    .bytes = MADE_HEADER,
+					    .total = MADE_HEADER } };
+		struct msg m = { .type = M_bucket, .bucket.id = b };
+		struct m_part *t = b ? part : part + 1;
+		char name[16];
+
+		snprintf(name, sizeof name, "t%03u", b);
+		*t = (struct m_part){ .kind = PART_TENSOR,
+				      .name = slice_of(name),
+				      .dtype = SLICE("U8"),
+				      .shape = { &shape, 1 },
+				      .offset = MADE_HEADER + b * tensor,
+				      .bytes = tensor,
+				      .total = tensor };
+		m.bucket.parts.v = part;
+		m.bucket.parts.n = b ? 1 : 2;
+		m.bucket.bytes = tensor + (b ? 0 : MADE_HEADER);
+		made_record(r, &m);
+	}
+}
+
+static inline void make_plan(struct made *d, const struct made_engine *e,
+			     uint32_t engines, uint32_t nbuckets,
+			     size_t tensor)
+{
+	struct made_records r = { 0 };
+	struct msg end = { .type = M_end };
+	char name[] = "/tmp/weir-plan-XXXXXX";
+	int dirfd;
+
+	BUG_ON(!mkdtemp(name));
+	*d = (struct made){ .dir = xstrdup(name) };
+	made_file(d, nbuckets, tensor);
+	digest_begin(&r.sum);
+	made_head(d, &r);
+	made_engines(&r, e, engines);
+	made_buckets(&r, nbuckets, tensor);
+	end.end = (struct m_end){ .records = r.end.records, .files = 1,
+				  .engines = engines, .buckets = nbuckets,
+				  .tensors = nbuckets, .bytes = d->nbytes };
+	made_record(&r, &end);
+	dirfd = io_open_dir(AT_FDCWD, d->dir);
+	BUG_ON(io_replace(dirfd, "plan.weir", r.file.p, r.file.n) < 0);
+	BUG_ON(plan_open(&d->plan, dirfd, "plan.weir") < 0);
+	close(dirfd);
+	buf_release(&r.file);
+	buf_release(&r.frame);
+}
+
+static inline void unmake_plan(struct made *d)
+{
+	plan_close(&d->plan);
+	BUG_ON(io_remove_tree(AT_FDCWD, d->dir) < 0);
+	free(d->dir);
+	free(d->bytes);
+}
+
+#endif

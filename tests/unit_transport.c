@@ -1,0 +1,276 @@
+/* Every transport passes trcheck.h; then what is particular to one. */
+#include "tests/trcheck.h"
+
+#include "common/fdpass.h"
+#include "pipes/tr_mem.h"
+
+#define HELD_MAX 64
+
+/* A receiver of the transport host: copies what it is offered, answers the
+ * youngest offer first. */
+struct fake {
+	const char *path;
+	struct sock sock;
+	int listener, conn, fd;
+	char *bytes;
+	uint32_t first, workers;
+	struct loop *loop;
+	struct buf held[HELD_MAX];
+	struct sock_peer from;
+	uint32_t nheld;
+	struct loop_timer later;
+	bool twice; /* answers its first offer twice */
+};
+
+static struct fake fake[TR_RECEIVERS];
+static const struct plan *plan;
+static struct msg_arena arena;
+static struct buf in, out;
+static unsigned fenced;
+
+static void answer(struct fake *f, struct msg *m)
+{
+	buf_clear(&out);
+	BUG_ON(msg_pack(&out, m) < 0);
+	sock_send(&f->sock, &f->from, buf_slice(&out));
+}
+
+static bool copy_pieces(struct fake *f, const struct m_offer *o,
+			struct digest *sum)
+{
+	struct digest leaf[8];
+
+	for (uint32_t i = 0; i < o->pieces.n; i++) {
+		const struct m_piece *p = &o->pieces.v[i];
+
+		if (pread(f->fd, f->bytes + p->offset, p->bytes,
+			  (off_t)p->offset) != (ssize_t)p->bytes)
+			return false;
+		digest_of(f->bytes + p->offset, p->bytes, &leaf[i]);
+	}
+	digest_of(leaf, o->pieces.n * DIGEST_LEN, sum);
+	return true;
+}
+
+static void serve(struct fake *f, const struct m_offer *o)
+{
+	struct msg m = { .type = M_ack };
+	uint64_t seq = o->seq;
+	uint32_t bucket = o->bucket;
+
+	fenced += o->seq >> 40 != o->fence.instance || o->version != 1;
+	m.ack = (struct m_ack){ .seq = seq,
+				.boot = SLICE("boot"),
+				.bucket = bucket,
+				.bytes = o->bytes };
+	if (!copy_pieces(f, o, &m.ack.digest)) {
+		m = (struct msg){ .type = M_refused };
+		m.refused = (struct m_refused){ .seq = seq,
+						.boot = SLICE("boot"),
+						.code = E_DATA,
+						.bucket = bucket,
+						.cause = SLICE("cut") };
+		answer(f, &m);
+		return;
+	}
+	for (uint32_t w = 0; w < f->workers; w++) {
+		m.ack.worker = f->first + w;
+		answer(f, &m);
+		if (f->twice)
+			answer(f, &m);
+	}
+	f->twice = false;
+}
+
+static void serve_held(void *arg)
+{
+	struct fake *f = arg;
+
+	while (f->nheld) {
+		struct msg m;
+
+		f->nheld--;
+		BUG_ON(msg_unpack(&m, &arena, buf_slice(&f->held[f->nheld])) <
+		       0);
+		serve(f, &m.offer);
+	}
+}
+
+static void offers(void *arg)
+{
+	struct fake *f = arg;
+
+	while (f->nheld < HELD_MAX &&
+	       sock_recv(&f->sock, &f->from, &f->held[f->nheld]) > 0)
+		f->nheld++;
+	loop_arm(f->loop, &f->later, 1);
+}
+
+static void drop_conn(struct fake *f)
+{
+	loop_del_fd(f->loop, f->conn);
+	close(f->conn);
+	f->conn = -1;
+}
+
+static void files(void *arg)
+{
+	struct fake *f = arg;
+	int fds[FDPASS_MAX], rc;
+	size_t n;
+	struct msg m, reply = { .type = M_attached };
+
+	while (f->conn >= 0 && (rc = fdpass_recv(f->conn, &in, fds, &n)) != 0) {
+		if (rc < 0) {
+			drop_conn(f);
+			return;
+		}
+		BUG_ON(msg_unpack(&m, &arena, buf_slice(&in)) < 0 || n != 1);
+		f->fd = fds[0];
+		reply.attached.seq = m.attach.seq;
+		buf_clear(&out);
+		BUG_ON(msg_pack(&out, &reply) < 0);
+		fdpass_send(f->conn, buf_slice(&out), NULL, 0);
+	}
+}
+
+static void connected(void *arg)
+{
+	struct fake *f = arg;
+	struct fdpass_peer peer;
+
+	f->conn = fdpass_accept(f->listener, &peer);
+	if (f->conn >= 0)
+		loop_add_fd(f->loop, f->conn, files, f);
+}
+
+static void host_start(struct loop *l, const struct plan *p)
+{
+	plan = p;
+	fenced = 0;
+	for (uint32_t r = 0; r < TR_RECEIVERS; r++) {
+		struct fake *f = &fake[r];
+		const struct plan_receiver *v = &p->receiver[r];
+		char *path = xasprintf("%s.fd", v->endpoint + 6);
+
+		*f = (struct fake){ .loop = l,
+				    .conn = -1,
+				    .fd = -1,
+				    .first = v->worker,
+				    .workers = v->workers };
+		f->later = (struct loop_timer){ .fn = serve_held, .arg = f };
+		f->bytes = xcalloc(p->file[0].bytes, 1);
+		f->listener = fdpass_listen(path, 0600);
+		BUG_ON(f->listener < 0 ||
+		       sock_listen(&f->sock, v->endpoint, FRAME_MAX) < 0);
+		loop_add_fd(l, f->listener, connected, f);
+		loop_add_sock(l, &f->sock, offers, f);
+		free(path);
+	}
+}
+
+static void stop_one(struct fake *f, const char *endpoint)
+{
+	char *path = xasprintf("%s.fd", endpoint + 6);
+
+	loop_disarm(f->loop, &f->later);
+	if (f->conn >= 0)
+		drop_conn(f);
+	if (f->fd >= 0)
+		close(f->fd);
+	loop_del_fd(f->loop, f->listener);
+	close(f->listener);
+	loop_del_sock(f->loop, &f->sock);
+	sock_close(&f->sock);
+	unlink(path);
+	unlink(endpoint + 6);
+	free(path);
+	free(f->bytes);
+	for (uint32_t i = 0; i < HELD_MAX; i++)
+		buf_release(&f->held[i]);
+}
+
+static void host_stop(struct loop *l)
+{
+	(void)l;
+	for (uint32_t r = 0; r < TR_RECEIVERS; r++)
+		stop_one(&fake[r], plan->receiver[r].endpoint);
+}
+
+static const char *host_bytes(const struct transport *t, uint32_t receiver)
+{
+	(void)t;
+	return fake[receiver].bytes;
+}
+
+static const char *mem_bytes(const struct transport *t, uint32_t receiver)
+{
+	return tr_mem_file(t, receiver, 0);
+}
+
+static const struct tr_bench mem = { .name = "mem",
+				     .ops = &tr_mem_ops,
+				     .bytes = mem_bytes };
+static const struct tr_bench host = { .name = "host",
+				      .ops = &tr_host_ops,
+				      .start = host_start,
+				      .stop = host_stop,
+				      .bytes = host_bytes };
+
+static bool is_lost(void)
+{
+	return tr.lost[1];
+}
+
+static void check_host(void)
+{
+	tr.bench = &host;
+	tr_start();
+	tr_attach();
+	drop_conn(&fake[1]);
+	ok(tr_run(is_lost), "host: the end of .fd is the end of the receiver");
+	tr_post_last();
+	ok(tr_run(tr_last_acked), "host: the others go on");
+	eq_u64(fenced, 0, "host: offers are numbered by instance");
+	tr_stop();
+
+	tr_start();
+	tr_attach();
+	fake[2].twice = true;
+	tr_post_last();
+	tr_run(tr_last_acked);
+	unsigned acks = 0;
+	for (uint32_t b = 0; b < TR_BUCKETS; b++)
+		acks += tr.acks[2][b];
+	eq_u64(acks, TR_BUCKETS + 1, "host: a double ack is passed on");
+	tr_stop();
+}
+
+static void check_nobody_there(void)
+{
+	struct transport t;
+
+	tr.bench = &mem;
+	tr_start();
+	BUG_ON(transport_open(&t, &tr_host_ops, &tr.env) < 0);
+	ok(transport_attach(&t, 0) == -E_UNAVAIL, "host: nobody listens: %s",
+	   log_cause());
+	transport_close(&t);
+	tr_stop();
+}
+
+int main(void)
+{
+	log_quiet_thread(1);
+	trcheck(&mem);
+	trcheck(&host);
+	check_host();
+	check_nobody_there();
+	ok(transport_find("host") == &tr_host_ops && !transport_find("Host"),
+	   "found by name");
+	msg_arena_release(&arena);
+	buf_release(&in);
+	buf_release(&out);
+	sock_end();
+	return tap_done();
+}
