@@ -118,7 +118,7 @@ void tr_queue_release(struct tr_queue *q)
 
 void tr_push(struct tr_queue *q, const struct tr_event *e)
 {
-	if (q->head + q->n == q->cap) {
+	if (q->n && q->head + q->n == q->cap) {
 		memmove(q->v, q->v + q->head, q->n * sizeof(*q->v));
 		q->head = 0;
 	}
