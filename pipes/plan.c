@@ -4,6 +4,7 @@
 #include "pipes/plan_build.h"
 #include "pipes/planfile.h"
 #include "pipes/stage.h"
+#include "pipes/stageconf.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -18,13 +19,20 @@ struct planning {
 
 /* ---- the plan file ---- */
 
-/* Builds the plan into a file named name; once: it must not be there. */
+static int go_on(void *arg, const struct m_bucket *b)
+{
+	(void)b;
+	return stage_is_interrupted(arg) ? -E_AGAIN : 0;
+}
+
+/* Builds the plan into a file named name.  s: the stage, for which the file
+ * must not be there yet, and which may be interrupted; else NULL. */
 static int write_plan(const struct plan_conf *conf, int dirfd, const char *name,
-		      bool once, struct m_end *end)
+		      struct stage *s, struct m_end *end)
 {
 	struct plan_input in;
 	struct io_stream file;
-	struct plan_output out = { .file = &file };
+	struct plan_output out = { &file, s ? go_on : NULL, s };
 	bool linked;
 	int rc = plan_input_open(&in, conf);
 
@@ -36,7 +44,7 @@ static int write_plan(const struct plan_conf *conf, int dirfd, const char *name,
 	rc = plan_build(&in, conf, &out, end);
 	if (rc < 0)
 		io_stream_drop(&file);
-	else if (once)
+	else if (s)
 		rc = io_stream_create_once(&file, &linked);
 	else
 		rc = io_stream_replace(&file);
@@ -73,13 +81,13 @@ static int prepare(struct stage *s)
 {
 	struct planning *p = s->self;
 	int dirfd = s->run.dirfd;
-	struct m_end ours;
+	struct m_end ours = { 0 };
 	int rc;
 
 	if (faccessat(dirfd, PLAN_NAME, F_OK, 0) == 0)
 		return read_plan(dirfd, &p->end);
-	rc = write_plan(p->conf, dirfd, PLAN_NAME, true, &ours);
-	if (rc == -E_AGAIN)
+	rc = write_plan(p->conf, dirfd, PLAN_NAME, s, &ours);
+	if (rc == -E_AGAIN && !stage_is_interrupted(s))
 		return compare_plan(dirfd, &ours, &p->end);
 	if (rc < 0)
 		return rc;
@@ -88,23 +96,20 @@ static int prepare(struct stage *s)
 	return 0;
 }
 
+/* The shell keeps it, and says it again whenever the link comes back. */
 static int start(struct stage *s)
 {
-	(void)s;
-	return 0;
+	const struct planning *p = s->self;
+	struct msg m = { .type = M_end, .end = p->end };
+
+	return stage_send(s, DOWN, &m);
 }
 
 static int peer_up(struct stage *s, enum dir d)
 {
-	const struct planning *p = s->self;
-	struct msg m = { .type = M_end, .end = p->end };
-	int rc;
-
-	if (d != DOWN)
-		return 0;
-	rc = stage_send(s, DOWN, &m);
-	/* Gone again already: it will say hello again. */
-	return rc == -E_AGAIN ? 0 : rc;
+	(void)s;
+	(void)d;
+	return 0;
 }
 
 /* What comes up the link is for admit and transfer; plan has said all. */
@@ -137,29 +142,9 @@ static const struct stage_ops ops = {
 	.stop = stop,
 };
 
-/* The options of the run's first plan, for one started with --run alone. */
-static int load_options(struct plan_conf *conf)
-{
-	struct buf text = { 0 };
-	struct run run;
-	int rc;
-
-	if (!conf->common.run)
-		return 0;
-	rc = run_open(&run, conf->common.run, false);
-	if (rc < 0)
-		return rc;
-	rc = run_options_read(&run, STAGE_PLAN, &text);
-	if (rc >= 0)
-		rc = opt_load(&plan_spec, conf, buf_slice(&text));
-	else if (rc == -E_NOINPUT)
-		rc = 0;
-	run_close(&run);
-	buf_release(&text);
-	return rc;
-}
-
-static int check_stage(struct plan_conf *conf)
+/* Options of the run's first plan included, for one started with --run. */
+static int make_conf(struct plan_conf *conf, struct buf *text,
+		     struct stage_conf *sc)
 {
 	int rc;
 
@@ -167,29 +152,26 @@ static int check_stage(struct plan_conf *conf)
 		return log_error(E_USAGE, "stdout is a terminal: pipe it to "
 					  "weir-admit, or give -o FILE or "
 					  "--dry-run");
-	rc = load_options(conf);
-	return rc < 0 ? rc : plan_check_options(conf);
+	rc = stageconf_make(&plan_spec, conf, STAGE_PLAN,
+			    &conf->stage_timeout_ms, text, sc);
+	if (rc < 0)
+		return rc;
+	sc->head = true;
+	return plan_check_options(conf);
 }
 
 static int run_stage(struct plan_conf *conf)
 {
 	struct planning self = { .conf = conf };
 	struct stage stage = { 0 };
+	struct stage_conf sc;
 	struct buf text = { 0 };
-	struct stage_conf common;
-	int rc = check_stage(conf);
+	int rc = make_conf(conf, &text, &sc);
 
 	if (rc < 0)
-		return stage_fail_early(rc);
-	opt_dump(&plan_spec, conf, &text);
-	common = (struct stage_conf){
-		.run = conf->common.run,
-		.stage_timeout_ms = (uint64_t)conf->stage_timeout_ms,
-		.json = conf->common.json,
-		.verbose = (int)conf->common.verbose,
-		.options = buf_cstr(&text),
-	};
-	rc = stage_run(&stage, &ops, &common, &self);
+		rc = stage_fail_early(rc);
+	else
+		rc = stage_run(&stage, &ops, &sc, &self);
 	buf_release(&text);
 	return rc;
 }
@@ -204,7 +186,7 @@ int plan_run(struct plan_conf *conf)
 	else if (conf->dry_run)
 		rc = plan_show(conf);
 	else if (conf->out)
-		rc = write_plan(conf, AT_FDCWD, conf->out, false, &end);
+		rc = write_plan(conf, AT_FDCWD, conf->out, NULL, &end);
 	else
 		return run_stage(conf);
 	return err_exit_code(rc);

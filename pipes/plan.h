@@ -2,8 +2,8 @@
  * plan.h - weir-plan: what is to be moved.
  *
  * As a stage it prepares RUN/plan.weir, once and whole, before it hands off;
- * then it only tells its neighbour the plan's `end` record, each time that a
- * link comes up, and waits for the verdict.  Started again in a run that has
+ * then it only tells its neighbour the plan's `end` record and waits for the
+ * verdict.  Started again in a run that has
  * its plan, it reads that and not the source.
  *
  * With -o FILE or --dry-run it is no stage: no run directory, no link.

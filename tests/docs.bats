@@ -36,3 +36,7 @@ run_examples() {
 	diff <(examples "$SRC/share/doc/en/weight-sync.md") \
 		<(examples "$SRC/share/doc/zh/weight-sync.md")
 }
+
+@test "share/doc/messages.md is what weir-dump --reference prints" {
+	weir-dump --reference | diff -u "$SRC/share/doc/messages.md" -
+}

@@ -1,9 +1,11 @@
 /* Messages: `unit_msg --write` makes the golden frames anew, for a change of
- * msg.def that is meant. */
+ * msg.def that is meant.  `unit_msg --records` prints one record of each, for
+ * dump.bats. */
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "pipes/msg_table.h"
+#include "pipes/recfile.h"
 #include "tests/tap.h"
 
 #include <fcntl.h>
@@ -334,6 +336,26 @@ static void test_golden(bool write)
 	gen_release(&g);
 }
 
+static int print_records(void)
+{
+	struct gen g = { 0 };
+	struct buf b = { 0 };
+	const struct record *r;
+	struct msg m;
+	int rc;
+
+	for (unsigned no = 0; no < 256; no++) {
+		if (!(r = record_of(no)))
+			continue;
+		gen_msg(&g, r, EDGE, &m);
+		rec_append(&b, &m);
+	}
+	rc = io_write_full(STDOUT_FILENO, b.p, b.n);
+	buf_release(&b);
+	gen_release(&g);
+	return rc < 0;
+}
+
 /* ---- bombs ---- */
 
 static void refuse(const char *bytes, size_t n, const char *why)
@@ -550,6 +572,8 @@ int main(int argc, char **argv)
 {
 	bool write = argc > 1 && strcmp(argv[1], "--write") == 0;
 
+	if (argc > 1 && strcmp(argv[1], "--records") == 0)
+		return print_records();
 	log_quiet_thread(1);
 	test_golden(write);
 	if (write)

@@ -1,0 +1,160 @@
+#!/usr/bin/env bats
+# shellcheck disable=SC2154 # stderr: set by run
+# weir-dump: records, lines and runs as JSON; its pages.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+# A run directory as stages leave it.
+make_run() {
+	mkdir -m 0700 "$T/run/r"
+	printf '{"event":"opened"}\n{"event":"granted","wave":0}\n' \
+		>"$T/run/r/events"
+}
+
+@test "every message as one JSON object a line, as the schema says" {
+	"$BUILD/tests/unit_msg" --records >"$T/rec"
+	weir-dump "$T/rec" >"$T/lines"
+	weir-dump --schema >"$T/schema"
+	python3 - "$T/schema" "$T/lines" <<-'PY'
+	import json, re, sys
+	schema = json.load(open(sys.argv[1]))
+	defs = schema["$defs"]
+	names = {"object": dict, "array": list, "string": str, "integer": int,
+	         "boolean": bool}
+
+	def check(v, s):
+	    if "$ref" in s:
+	        s = defs[s["$ref"].rsplit("/", 1)[1]]
+	    if "const" in s:
+	        assert v == s["const"], (v, s)
+	        return
+	    assert type(v) is names[s["type"]], (v, s)
+	    if isinstance(v, dict):
+	        assert sorted(v) == sorted(s["required"]), (v, s)
+	        for k in v:
+	            check(v[k], s["properties"][k])
+	    elif isinstance(v, list):
+	        assert len(v) <= s["maxItems"]
+	        for e in v:
+	            check(e, s["items"])
+	    elif isinstance(v, str):
+	        assert len(v) <= s.get("maxLength", 32)
+	        assert re.fullmatch(s.get("pattern", ".*"), v)
+	    elif type(v) is int:
+	        assert s.get("minimum", v) <= v <= s.get("maximum", v), (v, s)
+
+	by_name = {d["properties"]["msg"]["const"]: d for d in defs.values()
+	           if "msg" in d["properties"]}
+	seen = [json.loads(line) for line in open(sys.argv[2])]
+	for m in seen:
+	    check(m, by_name.pop(m["msg"]))
+	assert not by_name and len(seen) == len(schema["oneOf"]), by_name
+	PY
+}
+
+@test "a torn file: what came before is shown, the tear is named" {
+	"$BUILD/tests/unit_msg" --records >"$T/rec"
+	head -c -1 "$T/rec" >"$T/torn"
+	run --separate-stderr weir-dump "$T/torn"
+	assert_equal "$status" 65
+	assert_equal "${#stderr_lines[@]}" 1
+	[[ "$stderr" == *"$T/torn: record at byte "*torn* ]]
+	assert_equal "${#lines[@]}" \
+		$(($(weir-dump "$T/rec" | wc -l) - 1))
+}
+
+@test "what is neither records nor lines" {
+	echo hello >"$T/text"
+	run --separate-stderr weir-dump "$T/text"
+	one_line_error 65 "$T/text"
+	run --separate-stderr weir-dump "$T/none"
+	one_line_error 66 "$T/none"
+	mkfifo "$T/fifo"
+	run --separate-stderr weir-dump "$T/fifo"
+	one_line_error 65 "$T/fifo"
+	run --separate-stderr weir-dump
+	one_line_error 64 FILE
+	: >"$T/empty"
+	run --separate-stderr weir-dump "$T/empty"
+	assert_success
+	assert_output ""
+}
+
+@test "lines pass as they are, and are checked" {
+	printf '{"a": 1}\n{"b":"\\u00e9"}\n' >"$T/ledger"
+	run --separate-stderr weir-dump "$T/ledger"
+	assert_success
+	assert_equal "$output" "$(cat "$T/ledger")"
+	printf '{"c":}\n' >>"$T/ledger"
+	run --separate-stderr weir-dump "$T/ledger"
+	assert_equal "$status" 65
+	[[ "$stderr" == *"$T/ledger: line 3: "* ]]
+	printf '{"a":1}\n{"b"' >"$T/ledger"
+	run --separate-stderr weir-dump "$T/ledger"
+	assert_equal "$status" 65
+	[[ "$stderr" == *"line 2 has no end"* ]]
+	assert_output '{"a":1}'
+}
+
+@test "several files, the first failure decides" {
+	echo '{"a":1}' >"$T/one"
+	echo '{"b":2}' >"$T/two"
+	run --separate-stderr weir-dump "$T/one" "$T/none" "$T/two"
+	assert_equal "$status" 66
+	assert_output $'{"a":1}\n{"b":2}'
+}
+
+@test "a run directory: its events" {
+	make_run
+	run --separate-stderr weir-dump "$T/run/r"
+	assert_success
+	assert_equal "$output" "$(cat "$T/run/r/events")"
+	rm "$T/run/r/events"
+	run --separate-stderr weir-dump "$T/run/r"
+	assert_success
+	assert_output ""
+}
+
+@test "-f follows a run until its verdict" {
+	make_run
+	start dump weir-dump -f "$T/run/r"
+	wait_for contains "$T/dump.out" granted
+	echo '{"event":"decided"}' >>"$T/run/r/events"
+	wait_for contains "$T/dump.out" decided
+	printf '{"event":' >>"$T/run/r/events"
+	printf '"summary"}\n' >>"$T/run/r/events"
+	: >"$T/run/r/verdict"
+	wait_for_end "$LAST_PID"
+	cmp "$T/dump.out" "$T/run/r/events"
+	[ ! -s "$T/dump.err" ]
+}
+
+@test "a reader that goes away is no failure" {
+	for i in $(seq 2000); do
+		printf '{"event":"granted","wave":%d,"pad":"%0200d"}\n' "$i" 0
+	done >"$T/ledger"
+	# shellcheck disable=SC2016 # for the inner shell
+	run --separate-stderr bash -c \
+		'set -o pipefail; weir-dump "$1" "$1" "$1" | head -n 1' \
+		- "$T/ledger"
+	assert_success
+	assert_equal "$stderr" ""
+	assert_equal "${#lines[@]}" 1
+}
+
+@test "a full disk is a failure" {
+	[ -e /dev/full ] || skip "no /dev/full"
+	run --separate-stderr bash -c 'weir-dump --schema >/dev/full'
+	one_line_error 74 write
+}
+
+@test "the edges of every machine" {
+	run --separate-stderr weir-dump --states
+	assert_success
+	assert_line --regexp '^admit [a-z]+ [a-z]+( \?)? -> [a-z]+'
+	assert_line --regexp '^transfer '
+	assert_equal "${#lines[@]}" "$(grep -cE \
+		'^[a-z]+ [a-z0-9_-]+ [a-z0-9_-]+( \?)? -> [a-z0-9_-]+( \(.*\))?$' \
+		<<<"$output")"
+}
