@@ -274,17 +274,17 @@ SECOND=model-00002-of-00003.safetensors
 }
 
 @test "IX-12 500,000 names in seven shards, the same order each time" {
-	bad many
-	assert_success
-	[ "$(grep -c '^tensor' <<<"$output")" -eq 500000 ]
-	first=$(md5sum <<<"$output")
-	run "$BUILD/tests/srcdump" "$T/c"
-	assert_equal "$(md5sum <<<"$output")" "$first"
+	"$FIXTURES/mkbad.py" many "$T/c"
+	# Too much for bash to hold.
+	"$BUILD/tests/srcdump" "$T/c" >"$T/first"
+	"$BUILD/tests/srcdump" "$T/c" >"$T/second"
+	assert_equal "$(grep -c '^tensor' "$T/first")" 500000
+	cmp "$T/first" "$T/second"
 }
 
 @test "IX-12 memory for each tensor is bounded" {
 	skip_if_sanitized
-	bad many
+	"$FIXTURES/mkbad.py" many "$T/c"
 	run "$BUILD/tests/srcdump" --memory "$T/c"
 	assert_success
 	[ "${lines[-1]#memory }" -le 300 ]
