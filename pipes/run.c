@@ -456,6 +456,8 @@ void run_leave(struct run *r)
 	free(path);
 	close(r->lock_fd);
 	r->lock_fd = -1;
+	/* A killed neighbour may have nobody else to tidy up after it. */
+	sweep(r);
 }
 
 /* ---- options ---- */

@@ -17,7 +17,7 @@
  *
  * A finished or abandoned run (verdict, or no live instance lock) is removed
  * when a later one starts and more than RUN_KEEP are there; a killed stage's
- * socket and temp files are removed by whoever starts next in that run.
+ * socket and temp files are removed by whoever next starts or ends in that run.
  */
 #ifndef WEIR_RUN_H
 #define WEIR_RUN_H
