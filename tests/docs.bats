@@ -40,3 +40,7 @@ run_examples() {
 @test "share/doc/messages.md is what weir-dump --reference prints" {
 	weir-dump --reference | diff -u "$SRC/share/doc/messages.md" -
 }
+
+@test "share/doc/states.txt is what weir-dump --states prints" {
+	weir-dump --states | diff -u "$SRC/share/doc/states.txt" -
+}

@@ -153,8 +153,10 @@ make_run() {
 	run --separate-stderr weir-dump --states
 	assert_success
 	assert_line --regexp '^admit [a-z]+ [a-z]+( \?)? -> [a-z]+'
-	assert_line --regexp '^transfer '
+	for machine in transfer commit engine homing supervise; do
+		assert_line --regexp "^$machine "
+	done
 	assert_equal "${#lines[@]}" "$(grep -cE \
-		'^[a-z]+ [a-z0-9_-]+ [a-z0-9_-]+( \?)? -> [a-z0-9_-]+( \(.*\))?$' \
+		'^[a-z]+( [a-z0-9_-]+){2,3}( \?)? -> [a-z0-9_-]+( \(.*\))?$' \
 		<<<"$output")"
 }
