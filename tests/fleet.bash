@@ -19,6 +19,38 @@ checkpoint() {
 	python3 "$SRC/tests/fixtures/mkckpt.py" "$@" "$dir" >/dev/null 2>&1
 }
 
+# Engines end as an operator ends them, so that what they leave is a fault.
+teardown() {
+	local pid
+
+	for pid in "${STARTED[@]}"; do
+		kill -TERM "$pid" 2>/dev/null || true
+		kill -CONT "$pid" 2>/dev/null || true
+	done
+	for pid in "${STARTED[@]}"; do
+		wait_for is_dead "$pid" || true
+	done
+	common_teardown
+}
+
+# ends_with CODE NAME: a process of start() ends, and how.
+ends_with() {
+	local got=0
+
+	wait_for_end "$(pid_of "$2")" || got=$?
+	if [ "$got" -ne "$1" ]; then
+		cat "$T/$2.out" "$T/$2.err" >&2
+		echo "$2 ended with $got, expected $1" >&2
+		return 1
+	fi
+}
+
+# A killed engine cannot remove its sockets; the next start does.
+kill_engine() {
+	kill -KILL "$(pid_of "$1")"
+	wait_for is_dead "$(pid_of "$1")"
+}
+
 # engine NAME [OPTION]...: started and listening.
 engine() {
 	local name=$1

@@ -14,6 +14,8 @@
 # A suite with a setup() or teardown() of its own calls common_setup and
 # common_teardown there.
 
+bats_require_minimum_version 1.5.0
+
 load /usr/lib/bats/bats-support/load.bash
 load /usr/lib/bats/bats-assert/load.bash
 load /usr/lib/bats/bats-file/load.bash
