@@ -252,12 +252,14 @@ static int prepare(struct stage *s)
 static void dial(struct stage *s, char *endpoint_take)
 {
 	struct stage_priv *p = s->priv;
+	int rc;
 
 	free(p->endpoint);
 	p->endpoint = endpoint_take;
 	log_debug("dial %s", endpoint_take);
-	if (link_dial(&p->link[UP], endpoint_take) < 0)
-		stage_fail(s, -E_IO, ID_NONE, ID_NONE);
+	rc = link_dial(&p->link[UP], endpoint_take);
+	if (rc < 0)
+		stage_fail(s, rc, ID_NONE, ID_NONE);
 }
 
 static void look_for_upstream(struct stage *s)

@@ -205,12 +205,20 @@ void stage_fail_signal(struct stage *s, int signo)
 
 /* ---- messages ---- */
 
+/* Ours as well, whether it comes by or starts here (commit). */
+static void note_epoch(struct stage *s, const struct msg *m)
+{
+	if (m->type == M_opened)
+		s->epoch = s->priv->hello.epoch = m->opened.epoch;
+}
+
 int stage_send(struct stage *s, enum dir d, const struct msg *m)
 {
 	struct stage_priv *p = s->priv;
 	bool fact = facts_is_fact(m->type);
 	int rc;
 
+	note_epoch(s, m);
 	if (!p->has[d])
 		return 0;
 	if (fact) {
@@ -235,12 +243,11 @@ static void pass_up(struct stage *s, const struct msg *m)
 {
 	struct stage_priv *p = s->priv;
 
-	if (m->type == M_opened)
-		s->epoch = p->hello.epoch = m->opened.epoch;
 	if (m->type == M_exclude)
 		facts_drop_failed(&p->facts[DOWN], m->exclude.engine);
 	if (m->type == M_abort)
 		facts_drop_failed(&p->facts[DOWN], ID_NONE);
+	note_epoch(s, m);
 	to_ops(s, DOWN, m);
 	stage_send(s, UP, m);
 }
