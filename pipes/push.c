@@ -321,7 +321,7 @@ static void on_tick(void *arg)
 	struct push *p = arg;
 
 	read_verdict(p);
-	push_show_update(&p->show, &p->run);
+	push_show_update(&p->show);
 	loop_arm(p->loop, &p->tick, PUSH_TICK_MS);
 }
 
@@ -359,7 +359,7 @@ static int supervise(struct push *p)
 	if (rc == 0)
 		rc = loop_signals(p->loop, on_signal, p);
 	if (rc == 0)
-		rc = push_show_open(&p->show, p->loop, p->conf);
+		rc = push_show_open(&p->show, p->loop, &p->run, p->conf);
 	if (rc == 0)
 		rc = start_pipeline(p);
 	if (rc < 0) {
@@ -370,7 +370,7 @@ static int supervise(struct push *p)
 	rc = loop_run(p->loop);
 	reap(p);
 	read_verdict(p);
-	push_show_update(&p->show, &p->run);
+	push_show_update(&p->show);
 	if (rc > 0)
 		return rc;
 	return p->verdict >= 0 ? p->verdict : supervisor_code(&p->sup);

@@ -72,34 +72,55 @@ static void drop_front(struct buf *b, size_t n)
 	b->n -= n;
 }
 
-static void on_stage_error(void *arg)
+/* Longer than any line of ours: passed on as it is. */
+static bool is_overlong(const struct buf *b)
 {
-	struct push_show *s = arg;
-	ssize_t n = read(s->err[0], buf_reserve(&s->errors, 4096), 4096);
+	return b->n > 2 * LOG_LINE_MAX;
+}
+
+static void show_errors(struct push_show *s)
+{
 	struct slice line;
 	size_t from = 0;
 
-	if (n <= 0)
-		return;
-	s->errors.n += (size_t)n;
+	/* What a stage says stands after what it has told. */
+	push_show_update(s);
 	clear_bar(s);
 	while (next_line(&s->errors, &from, &line)) {
 		line.n++;
 		put(STDERR_FILENO, line);
 	}
 	drop_front(&s->errors, from);
+	if (is_overlong(&s->errors)) {
+		put(STDERR_FILENO, buf_slice(&s->errors));
+		buf_clear(&s->errors);
+	}
 	draw_bar(s);
 }
 
-int push_show_open(struct push_show *s, struct loop *l,
+static void on_stage_error(void *arg)
+{
+	struct push_show *s = arg;
+	ssize_t n;
+
+	while ((n = read(s->err[0], buf_reserve(&s->errors, LOG_LINE_MAX),
+			 LOG_LINE_MAX)) > 0) {
+		s->errors.n += (size_t)n;
+		show_errors(s);
+	}
+}
+
+int push_show_open(struct push_show *s, struct loop *l, struct run *r,
 		   const struct push_conf *conf)
 {
 	const struct opt_common *common = &conf->common;
 
-	*s = (struct push_show){ .loop = l, .conf = conf, .err = { -1, -1 } };
-	s->bar_on = !common->quiet && !common->json && isatty(STDERR_FILENO);
-	if (!s->bar_on)
+	*s = (struct push_show){
+		.loop = l, .run = r, .conf = conf, .err = { -1, -1 }
+	};
+	if (common->quiet || common->json)
 		return 0;
+	s->bar_on = isatty(STDERR_FILENO);
 	if (pipe2(s->err, O_CLOEXEC | O_NONBLOCK) < 0)
 		return log_errno(E_IO, "make a pipe");
 	/* Stages write to it as to any stderr: their end blocks. */
@@ -184,12 +205,12 @@ static int read_events(struct push_show *s, struct run *r)
 	return n;
 }
 
-void push_show_update(struct push_show *s, struct run *r)
+void push_show_update(struct push_show *s)
 {
 	struct slice line;
 
-	learn_plan(s, r);
-	while (read_events(s, r) > 0) {
+	learn_plan(s, s->run);
+	while (read_events(s, s->run) > 0) {
 		size_t from = 0;
 
 		while (next_line(&s->events, &from, &line))

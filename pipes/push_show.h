@@ -2,8 +2,9 @@
  * push_show.h - what push shows: a bar on a terminal, plain lines elsewhere,
  * event objects on stdout with --json, nothing with -q.
  *
- * While there is a bar, the stages' stderr comes through here, so that their
- * lines and the bar do not overwrite each other.
+ * Unless quiet, the stages' stderr comes through here: their lines and the bar
+ * do not overwrite each other, and what a stage says stands after the events
+ * that led to it.
  */
 #ifndef WEIR_PUSH_SHOW_H
 #define WEIR_PUSH_SHOW_H
@@ -16,6 +17,7 @@
 struct push_show {
 	struct progress progress;
 	struct loop *loop;
+	struct run *run;
 	const struct push_conf *conf;
 	struct buf events;	/* of RUN/events, not yet a whole line */
 	struct buf bar;		/* as drawn */
@@ -25,12 +27,12 @@ struct push_show {
 	bool bar_on, bar_drawn, planned;
 };
 
-int push_show_open(struct push_show *s, struct loop *l,
+int push_show_open(struct push_show *s, struct loop *l, struct run *r,
 		   const struct push_conf *conf);
 void push_show_close(struct push_show *s);
 /* The stderr for a stage: our pipe's end, or PROC_KEEP. */
 int push_show_stderr(const struct push_show *s);
 /* Reads what RUN/events has grown by, and shows it. */
-void push_show_update(struct push_show *s, struct run *r);
+void push_show_update(struct push_show *s);
 
 #endif
