@@ -111,6 +111,12 @@ int credit_finish(struct credit *c, struct credit_key k)
 	return 0;
 }
 
+void credit_finish_all(struct credit *c)
+{
+	for (uint32_t i = 0; i < c->used; i++)
+		nth(c, i)->finished = true;
+}
+
 int credit_release(struct credit *c, struct credit_key *k, uint64_t *bytes)
 {
 	const struct credit_slot *s;

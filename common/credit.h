@@ -54,6 +54,8 @@ int credit_take(struct credit *c, struct credit_key k, uint64_t bytes,
 		bool exclusive);
 /* This reservation is finished.  -E_PROTO: not open, or finished before. */
 int credit_finish(struct credit *c, struct credit_key k);
+/* Every one is finished: what was in flight has ended some other way. */
+void credit_finish_all(struct credit *c);
 /* Returns the oldest reservation if it is finished: 1 and *k, *bytes, else 0.
  * Call until 0 after each credit_finish(). */
 int credit_release(struct credit *c, struct credit_key *k, uint64_t *bytes);

@@ -127,8 +127,7 @@ static void open_window(struct admit *a)
 
 static void close_window(struct admit *a)
 {
-	for (uint32_t b = a->lo; b < a->hi; b++)
-		credit_finish(&a->credit, (struct credit_key){ 0, b });
+	credit_finish_all(&a->credit);
 	give_back(a);
 	open_window(a);
 }
@@ -222,7 +221,8 @@ static bool seals_next(const void *m, const void *e)
 
 /* ---- what ADM_EV_GO does ---- */
 
-/* Everything from the plan and what was heard; see admit.h. */
+/* Everything from the plan and what was heard; see admit.h.  Nothing is in
+ * flight: what was granted before counts as returned. */
 static void rebuild(void *m, const void *e)
 {
 	struct admit *a = m;
@@ -230,6 +230,8 @@ static void rebuild(void *m, const void *e)
 	uint64_t buckets = c->buckets.peak, bytes = c->bytes.peak;
 
 	(void)e;
+	credit_finish_all(c);
+	give_back(a);
 	credit_init(c, c->buckets.limit, c->bytes.limit, c->slot, c->nslots);
 	c->buckets.peak = buckets;
 	c->bytes.peak = bytes;

@@ -74,30 +74,56 @@ static void send_to(struct xfer *x, enum dir d, const struct msg *m)
 		x->rc = rc;
 }
 
+/* An engine that holds other bytes, or finds too few, is not to blame for a
+ * source that was written meanwhile (BK-12). */
+static bool is_sources_fault(struct xfer *x, const struct xf_action *a)
+{
+	return a->engine == ID_NONE ||
+	       (a->code == E_DATA && srcfiles_check(&x->files) < 0);
+}
+
+static const char *cause_of_source(const struct xf_action *a)
+{
+	if (a->engine == ID_NONE)
+		log_error(a->code, "%s", a->cause);
+	return log_cause();
+}
+
+static const char *cause_of_engine(struct xfer *x, const struct xf_action *a)
+{
+	char where[32] = "";
+
+	/* Told again: commit's link was lost. */
+	if (!a->cause)
+		return x->cause[a->engine];
+	if (a->bucket != ID_NONE)
+		snprintf(where, sizeof(where), "bucket %" PRIu32 ": ",
+			 a->bucket);
+	log_error(a->code, "engine %s: %s%s", x->plan.engine[a->engine].name,
+		  where, a->cause);
+	free(x->cause[a->engine]);
+	x->cause[a->engine] = xstrdup(log_cause());
+	return x->cause[a->engine];
+}
+
 static void say_failed(struct xfer *x, const struct xf_action *a)
 {
 	struct msg m = { .type = M_failed,
 			 .failed = { .engine = a->engine,
 				     .bucket = a->bucket,
 				     .code = (uint8_t)a->code } };
-	const char *cause = a->cause ? a->cause : "";
-	char where[64] = "";
+	const char *cause;
 
-	if (a->bucket != ID_NONE)
-		snprintf(where, sizeof(where), "bucket %" PRIu32 ": ",
-			 a->bucket);
-	if (a->engine == ID_NONE) {
-		log_error(a->code, "%s", cause);
-		m.failed.cause = slice_of(log_cause());
-	} else if (!a->cause && x->cause[a->engine]) {
-		m.failed.cause = slice_of(x->cause[a->engine]);
+	if (x->source_failed)
+		return;
+	if (is_sources_fault(x, a)) {
+		x->source_failed = true;
+		m.failed.engine = ID_NONE;
+		cause = cause_of_source(a);
 	} else {
-		log_error(a->code, "engine %s: %s%s",
-			  x->plan.engine[a->engine].name, where, cause);
-		free(x->cause[a->engine]);
-		x->cause[a->engine] = xstrdup(log_cause());
-		m.failed.cause = slice_of(x->cause[a->engine]);
+		cause = cause_of_engine(x, a);
 	}
+	m.failed.cause = slice_of(cause ? cause : "");
 	send_to(x, DOWN, &m);
 }
 
@@ -157,9 +183,8 @@ static void say_engine(struct xfer *x, const struct xf_action *a)
 	if (a->what == XF_SAY_EXCLUDED)
 		m = (struct msg){ .type = M_excluded,
 				  .excluded = { a->engine } };
-	events_tell(&x->s->events,
-		    &HAPPENED(a->what == XF_SAY_SEALED ? "sealed" : "excluded",
-			      .engine = name));
+	else
+		events_tell(&x->s->events, &HAPPENED("sealed", .engine = name));
 	send_to(x, UP, &m);
 	send_to(x, DOWN, &m);
 }

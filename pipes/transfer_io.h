@@ -45,6 +45,7 @@ struct xfer {
 
 	struct xfer_opened opened;
 	char **cause;			/* per engine, of its failure */
+	bool source_failed;		/* said once: nothing can mend it */
 
 	struct srcfiles files;
 	struct srchash *hash;

@@ -243,12 +243,12 @@ static void test_restart(void)
 	eq_str(seen(), "", "a new link: nothing until all holds are in");
 	holds(0, 0x03, false);
 	holds(1, 0, false);
-	eq_str(seen(), " g0.2 g0.3", "goes on from what is held");
+	eq_str(seen(), " r1 r2 g0.2 g0.3", "goes on from what is held");
 	eq_u64(a.credit.buckets.reserved, 2, "with the credit it should have");
 	EV(LINK, .engine = 0);
 	holds(0, 0x3f, false);
 	holds(1, 0, false);
-	eq_str(seen(), " seal0", "all held and not sealed: seal again");
+	eq_str(seen(), " r2 r3 seal0", "all held and not sealed: seal again");
 	EV(LINK, .engine = 0);
 	holds(0, 0x3f, true);
 	holds(1, 0x15, false);
@@ -269,7 +269,7 @@ static void test_window_restart(void)
 	EV(LINK, .engine = 0);
 	holds(0, 0x0f, false);
 	holds(1, 0x03, false);
-	eq_str(seen(), " g0.4", "what all waves hold is in no window");
+	eq_str(seen(), " r0 r1 r2 g0.4", "what all waves hold is in no window");
 	release(0, 4);
 	eq_str(seen(), " g1.2 g1.3 g1.4", "each wave gets what it lacks");
 	release(1, 2), release(1, 3), release(1, 4);
