@@ -1,0 +1,107 @@
+# transfer.t - state event -> state, actions (share/doc/internals.md, 6).
+#
+# Three buckets.  Engine 0 has receivers 0 (workers 0, 1) and 1 (worker 2),
+# engine 1 has receiver 2.  r: receiver, w: worker, b: bucket, e: engine.
+# `grant` is to both engines, unless first and count say otherwise; `up` and
+# `down` are admit's link; `run` brings a machine to its first holds.
+
+story from opened to drained
+wait up                    -> wait
+wait opened                -> ask ask0 ask1 ask2
+ask held r=0               -> ask
+ask held r=1               -> ask
+ask held r=2               -> run holds0:0 holds1:0
+run grant b=0              -> run prepare0
+run ready b=0              -> run offer0:0 offer1:0 offer2:0
+run moved r=0 b=0          -> run
+run ack r=0 w=0 b=0        -> run
+run ack r=0 w=1 b=0        -> run
+run moved r=1 b=0          -> run
+run ack r=1 w=2 b=0        -> run
+run ack r=2 w=0 b=0        -> run
+run digest b=0             -> run
+run moved r=2 b=0          -> run moved0 acked0 staged0 released0
+run seal                   -> run finish0 finish1 finish2
+run finished r=0           -> run
+run finished r=2           -> run sealed1
+run finished r=1           -> verify sealed0 hash
+verify verified            -> done drained
+done commit-up             -> done sealed0 sealed1 drained
+
+story I5 acks that are refused, each naming engine and bucket
+wait run                   -> run
+run grant b=1              -> run prepare1
+run ack r=2 w=0 b=1        -> run failed1:1
+run ready b=1              -> run offer0:1 offer1:1
+run ack r=0 w=0 b=1        -> run
+run ack r=0 w=0 b=1        -> run failed0:1
+run ack r=0 w=1 b=1        -> run
+
+story another digest than the source has
+wait run                   -> run
+run digest b=0             -> run
+run grant b=0              -> run prepare0
+run ready b=0              -> run offer0:0 offer1:0 offer2:0
+run ack r=2 w=0 b=0 d=2    -> run failed1:0
+
+story a wrong digest that is known to be so only later
+wait run                   -> run
+run grant b=0              -> run prepare0
+run ready b=0              -> run offer0:0 offer1:0 offer2:0
+run ack r=2 w=0 b=0 d=2    -> run
+run ack r=0 w=0 b=0        -> run
+run digest b=0             -> run failed1:0
+
+story one dead worker fails its engine; exclusion lets the rest go on
+wait run                   -> run
+run grant b=0              -> run prepare0
+run ready b=0              -> run offer0:0 offer1:0 offer2:0
+run fault e=0 b=0          -> run failed0:0
+run ack r=2 w=0 b=0        -> run
+run moved r=2 b=0          -> run
+run grant b=1              -> run prepare1
+run ready b=1              -> run offer2:1
+run exclude e=0            -> run sever0
+run severed e=0            -> run excluded0 moved0 acked0 staged0 released0
+run ack r=0 w=0 b=0        -> run
+run exclude e=0            -> run excluded0
+
+story the source's fault names no engine
+wait run                   -> run
+run fault b=2              -> run failed:2
+run abort                  -> abort stop
+abort grant b=0            -> abort
+abort verified             -> abort
+
+story admit is new: first everything in flight ends
+wait run                   -> run
+run grant b=0 first=1 count=1 -> run prepare0
+run ready b=0              -> run offer2:0
+run down                   -> run
+run up                     -> run
+run grant b=1              -> run
+run ack r=2 w=0 b=0        -> run
+run moved r=2 b=0          -> run moved0 acked0 released0 holds0:0 holds1:1
+run grant b=0              -> run prepare0
+run ready b=0              -> run offer0:0 offer1:0
+
+story transfer is new: engines say what they hold
+wait opened                -> ask ask0 ask1 ask2
+ask held r=0 had=7         -> ask
+ask held r=1 had=3         -> ask
+ask held r=2 had=7 sealed=1 -> run sealed1
+run up                     -> run holds0:3 holds1:7s
+run grant b=0              -> run moved0 acked0 staged0 released0
+run grant b=2              -> run prepare2
+
+story an engine that does not say what it holds is waited for until excluded
+wait up                    -> wait
+wait opened                -> ask ask0 ask1 ask2
+ask held r=2               -> ask
+ask fault e=0              -> ask failed0
+ask exclude e=0            -> run sever0 holds1:0
+run severed e=0            -> run excluded0
+
+story a decided number again
+wait opened hash=1         -> verify hash
+verify verified            -> done drained
