@@ -195,4 +195,4 @@ idle/paused     pause t=8 e=2        -> idle/paused lease reply:pause
 idle/paused     resume t=7           -> idle/paused refuse:resume:E_FENCED
 idle/paused     cancel e=2           -> idle/resuming hook-resume
 idle/resuming   pause t=9            -> idle/resuming
-idle/resuming   hook-ok              -> idle/pausing lease-off pause-ends hook-pause
+idle/resuming   hook-ok              -> idle/pausing lease-off pause-ends reply:cancel hook-pause
