@@ -1,137 +1,10 @@
-#include "pipes/engine.h"
+#include "pipes/engine_part.h"
 #include "common/err.h"
-#include "common/log.h"
 
-#include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef unsigned long long ull;
-
-static const char *const event_name[] = {
-	[EN_BEGIN] = "begin",
-	[EN_ATTACH] = "attach",
-	[EN_OFFER] = "offer",
-	[EN_HOLDING] = "holding",
-	[EN_FINISH] = "finish",
-	[EN_RECEIPT] = "ask_receipt",
-	[EN_PAUSE] = "pause",
-	[EN_SWAP] = "swap",
-	[EN_RESUME] = "resume",
-	[EN_CANCEL] = "cancel",
-	[EN_MADE] = "made",
-	[EN_MAKE_FAILED] = "make-failed",
-	[EN_COPY_BEGUN] = "copy-begun",
-	[EN_COPIED] = "copied",
-	[EN_COPY_FAILED] = "copy-failed",
-	[EN_SEAL_OK] = "seal-ok",
-	[EN_SEAL_FAILED] = "seal-failed",
-	[EN_PUBLISHED] = "published",
-	[EN_PUBLISH_FAILED] = "publish-failed",
-	[EN_HOOK_OK] = "hook-ok",
-	[EN_HOOK_FAILED] = "hook-failed",
-	[EN_LEASE_END] = "lease-end",
-	[EN_GO] = "go",
-};
-static_assert(COUNT(event_name) == EN_NEV, "name every event");
-
-static const char *const slot_name[] = {
-	[EN_IDLE] = "idle",	  [EN_MAKING] = "making",
-	[EN_FILLING] = "filling", [EN_SEALING] = "sealing",
-	[EN_SEALED] = "sealed",	  [EN_CHECKING] = "checking",
-	[EN_BROKEN] = "broken",	  [EN_DROPPING] = "dropping",
-};
-static_assert(COUNT(slot_name) == EN_NSLOT, "name every state");
-
-static const char *const gate_name[] = {
-	[EN_OPEN] = "open",	    [EN_PAUSING] = "pausing",
-	[EN_PAUSED] = "paused",	    [EN_SWAPPING] = "swapping",
-	[EN_RESUMING] = "resuming",
-};
-static_assert(COUNT(gate_name) == EN_NGATE, "name every state");
-
-static const char *const do_name[] = {
-	[EN_DO_REPLY] = "reply",
-	[EN_DO_REFUSE] = "refuse",
-	[EN_DO_ATTACH] = "attach",
-	[EN_DO_OFFER] = "offer",
-	[EN_DO_HOLDING] = "holding",
-	[EN_DO_MAKE] = "make",
-	[EN_DO_SEAL] = "seal",
-	[EN_DO_CHECK] = "check",
-	[EN_DO_STOP] = "stop",
-	[EN_DO_DROP] = "drop",
-	[EN_DO_HOOK_PAUSE] = "hook-pause",
-	[EN_DO_HOOK_SWAP] = "hook-swap",
-	[EN_DO_HOOK_RESUME] = "hook-resume",
-	[EN_DO_PUBLISH] = "publish",
-	[EN_DO_UNPUBLISH] = "unpublish",
-	[EN_DO_LEASE] = "lease",
-	[EN_DO_LEASE_OFF] = "lease-off",
-	[EN_DO_PAUSED] = "pause-applies",
-	[EN_DO_SERVING] = "pause-ends",
-};
-static_assert(COUNT(do_name) == EN_NDO, "name every action");
-
-/* ---- what is handed out ---- */
-
-static struct en_action *push(struct engine *e, enum en_do what)
-{
-	struct en_action *a;
-
-	BUG_ON(e->queued == EN_ACTIONS_MAX);
-	a = &e->queue[(e->head + e->queued++) % EN_ACTIONS_MAX];
-	*a = (struct en_action){ .what = what };
-	return a;
-}
-
-/* Ends a pending request; one that is not pending got its end already. */
-static struct en_action *end(struct engine *e, enum en_ev req, enum en_do what)
-{
-	struct en_action *a;
-
-	if (!e->pending[req])
-		return NULL;
-	e->pending[req] = false;
-	a = push(e, what);
-	a->req = req;
-	return a;
-}
-
-static void reply(struct engine *e, enum en_ev req)
-{
-	end(e, req, EN_DO_REPLY);
-}
-
-__attribute__((format(printf, 4, 5))) static void
-refuse(struct engine *e, enum en_ev req, int code, const char *fmt, ...)
-{
-	struct en_action *a = end(e, req, EN_DO_REFUSE);
-	va_list ap;
-
-	if (!a)
-		return;
-	a->code = code;
-	va_start(ap, fmt);
-	vsnprintf(a->cause, sizeof a->cause, fmt, ap);
-	va_end(ap);
-}
-
-static void fail(struct engine *e, enum en_ev req, const struct en_event *ev)
-{
-	refuse(e, req, ev->code, "%s", ev->cause ? ev->cause : "");
-}
-
-bool engine_next(struct engine *e, struct en_action *a)
-{
-	if (e->queued == 0)
-		return false;
-	*a = e->queue[e->head];
-	e->head = (e->head + 1) % EN_ACTIONS_MAX;
-	e->queued--;
-	return true;
-}
 
 /* ---- guards ---- */
 
@@ -298,42 +171,42 @@ ACT(make)
 	e->buckets = b->buckets;
 	e->worker = b->worker;
 	e->workers = b->workers;
-	push(e, EN_DO_MAKE);
+	engine_push(e, EN_DO_MAKE);
 }
 
 ACT(made)
 {
 	(void)ev;
-	reply(e, EN_BEGIN);
+	engine_reply(e, EN_BEGIN);
 }
 
 ACT(make_failed)
 {
 	forget_slot(e);
-	fail(e, EN_BEGIN, ev);
+	engine_fail(e, EN_BEGIN, ev);
 }
 
 ACT(say_again)
 {
-	reply(e, ev->on);
+	engine_reply(e, ev->on);
 }
 
 ACT(attach)
 {
 	(void)ev;
-	end(e, EN_ATTACH, EN_DO_ATTACH);
+	engine_end(e, EN_ATTACH, EN_DO_ATTACH);
 }
 
 ACT(offer)
 {
 	(void)ev;
-	end(e, EN_OFFER, EN_DO_OFFER);
+	engine_end(e, EN_OFFER, EN_DO_OFFER);
 }
 
 ACT(holding)
 {
 	(void)ev;
-	end(e, EN_HOLDING, EN_DO_HOLDING);
+	engine_end(e, EN_HOLDING, EN_DO_HOLDING);
 }
 
 ACT(copy_begun)
@@ -359,14 +232,14 @@ ACT(seal)
 {
 	(void)ev;
 	e->busy++;
-	push(e, EN_DO_SEAL);
+	engine_push(e, EN_DO_SEAL);
 }
 
 ACT(check)
 {
 	(void)ev;
 	e->busy++;
-	push(e, EN_DO_CHECK);
+	engine_push(e, EN_DO_CHECK);
 }
 
 ACT(sealed)
@@ -374,8 +247,8 @@ ACT(sealed)
 	e->busy--;
 	e->fresh = true;
 	e->content = ev->content;
-	reply(e, EN_FINISH);
-	reply(e, EN_RECEIPT);
+	engine_reply(e, EN_FINISH);
+	engine_reply(e, EN_RECEIPT);
 }
 
 ACT(seal_failed)
@@ -383,29 +256,30 @@ ACT(seal_failed)
 	e->busy--;
 	e->broken_code = ev->code;
 	snprintf(e->broken, sizeof e->broken, "%s", ev->cause);
-	fail(e, EN_FINISH, ev);
-	fail(e, EN_RECEIPT, ev);
+	engine_fail(e, EN_FINISH, ev);
+	engine_fail(e, EN_RECEIPT, ev);
 }
 
 static void abandon(struct engine *e)
 {
 	for (int r = EN_ATTACH; r <= EN_RECEIPT; r++)
-		refuse(e, (enum en_ev)r, -E_FENCED, "the run was cancelled");
+		engine_refuse(e, (enum en_ev)r, -E_FENCED,
+			      "the run was cancelled");
 }
 
 ACT(stop)
 {
 	abandon(e);
 	if (ev->on == EN_CANCEL)
-		refuse(e, EN_BEGIN, -E_FENCED, "the run was cancelled");
-	push(e, EN_DO_STOP);
+		engine_refuse(e, EN_BEGIN, -E_FENCED, "the run was cancelled");
+	engine_push(e, EN_DO_STOP);
 }
 
 ACT(drop)
 {
 	(void)ev;
 	abandon(e);
-	push(e, EN_DO_DROP);
+	engine_push(e, EN_DO_DROP);
 	forget_slot(e);
 }
 
@@ -418,7 +292,7 @@ ACT(drop_and_make)
 ACT(forget_begin)
 {
 	(void)ev;
-	refuse(e, EN_BEGIN, -E_FENCED, "the run was cancelled");
+	engine_refuse(e, EN_BEGIN, -E_FENCED, "the run was cancelled");
 }
 
 /* clang-format off */
@@ -497,79 +371,82 @@ static const struct fsm_edge slot_edges[] = {
 static void refuse_swap(struct engine *e, const struct en_event *ev)
 {
 	if (e->slot != EN_SEALED || ev->version != e->version)
-		refuse(e, EN_SWAP, -E_PROTO,
-		       "swap: version %llu is not sealed here (%llu is %s)",
-		       (ull)ev->version, (ull)e->version, slot_name[e->slot]);
+		engine_refuse(
+			e, EN_SWAP, -E_PROTO,
+			"swap: version %llu is not sealed here (%llu is %s)",
+			(ull)ev->version, (ull)e->version,
+			engine_slot_names[e->slot]);
 	else if (!e->fresh)
-		refuse(e, EN_SWAP, -E_AGAIN,
-		       "swap: version %llu was sealed before a restart: ask "
-		       "for a receipt first",
-		       (ull)ev->version);
+		engine_refuse(
+			e, EN_SWAP, -E_AGAIN,
+			"swap: version %llu was sealed before a restart: ask "
+			"for a receipt first",
+			(ull)ev->version);
 	else if (!digest_eq(&ev->content, &e->content))
-		refuse(e, EN_SWAP, -E_DATA,
-		       "swap: version %llu has another content here",
-		       (ull)ev->version);
+		engine_refuse(e, EN_SWAP, -E_DATA,
+			      "swap: version %llu has another content here",
+			      (ull)ev->version);
 	else
-		refuse(e, EN_SWAP, -E_AGAIN,
-		       "swap: not paused with this token; pause again");
+		engine_refuse(e, EN_SWAP, -E_AGAIN,
+			      "swap: not paused with this token; pause again");
 }
 
 ACT(hook_pause)
 {
 	(void)ev;
-	push(e, EN_DO_HOOK_PAUSE);
+	engine_push(e, EN_DO_HOOK_PAUSE);
 }
 
 ACT(paused)
 {
 	(void)ev;
-	push(e, EN_DO_PAUSED);
-	push(e, EN_DO_LEASE);
-	reply(e, EN_PAUSE);
+	engine_push(e, EN_DO_PAUSED);
+	engine_push(e, EN_DO_LEASE);
+	engine_reply(e, EN_PAUSE);
 }
 
 ACT(pause_again)
 {
 	(void)ev;
-	push(e, EN_DO_LEASE);
-	reply(e, EN_PAUSE);
+	engine_push(e, EN_DO_LEASE);
+	engine_reply(e, EN_PAUSE);
 }
 
 /* How far the hook came is unknown: on-resume brings the engine back. */
 ACT(pause_failed)
 {
-	fail(e, EN_PAUSE, ev);
-	push(e, EN_DO_HOOK_RESUME);
+	engine_fail(e, EN_PAUSE, ev);
+	engine_push(e, EN_DO_HOOK_RESUME);
 }
 
 ACT(hook_resume)
 {
 	(void)ev;
 	e->lapsed = false;
-	push(e, EN_DO_HOOK_RESUME);
+	engine_push(e, EN_DO_HOOK_RESUME);
 }
 
 ACT(resumed)
 {
 	(void)ev;
 	e->token = 0;
-	push(e, EN_DO_LEASE_OFF);
-	push(e, EN_DO_SERVING);
-	reply(e, EN_RESUME);
+	engine_push(e, EN_DO_LEASE_OFF);
+	engine_push(e, EN_DO_SERVING);
+	engine_reply(e, EN_RESUME);
 }
 
 /* The next end of the lease tries again. */
 ACT(resume_failed)
 {
-	push(e, EN_DO_LEASE);
-	fail(e, EN_RESUME, ev);
-	fail(e, EN_CANCEL, ev);
+	engine_push(e, EN_DO_LEASE);
+	engine_fail(e, EN_RESUME, ev);
+	engine_fail(e, EN_CANCEL, ev);
 }
 
 ACT(publish)
 {
 	(void)ev;
-	push(e, EN_DO_PUBLISH);
+	engine_push(e, EN_DO_PUBLISH);
 }
 
 ACT(refuse_waiting_swap)
@@ -580,19 +457,19 @@ ACT(refuse_waiting_swap)
 
 ACT(swap_failed)
 {
-	fail(e, EN_SWAP, ev);
+	engine_fail(e, EN_SWAP, ev);
 }
 
 ACT(hook_swap)
 {
 	(void)ev;
-	push(e, EN_DO_HOOK_SWAP);
+	engine_push(e, EN_DO_HOOK_SWAP);
 }
 
 ACT(hook_swap_failed)
 {
-	push(e, EN_DO_UNPUBLISH);
-	fail(e, EN_SWAP, ev);
+	engine_push(e, EN_DO_UNPUBLISH);
+	engine_fail(e, EN_SWAP, ev);
 }
 
 ACT(swapped)
@@ -601,7 +478,7 @@ ACT(swapped)
 	engine_set_serving(e, e->version, e->epoch, &e->content);
 	forget_slot(e);
 	e->slot = EN_IDLE;
-	reply(e, EN_SWAP);
+	engine_reply(e, EN_SWAP);
 }
 
 ACT(lapse)
@@ -660,49 +537,55 @@ static const struct fsm_edge gate_edges[] = {
 #define TABLE(n, edges_, states_, nstates_)				\
 	{ .name = n, .edges = edges_, .nedges = COUNT(edges_),		\
 	  .states = states_, .nstates = nstates_,			\
-	  .events = event_name, .nevents = EN_NEV }
+	  .events = engine_event_names, .nevents = EN_NEV }
 /* clang-format on */
 
 const struct fsm_table engine_slot_table =
-	TABLE("engine slot", slot_edges, slot_name, EN_NSLOT);
+	TABLE("engine slot", slot_edges, engine_slot_names, EN_NSLOT);
 const struct fsm_table engine_gate_table =
-	TABLE("engine gate", gate_edges, gate_name, EN_NGATE);
+	TABLE("engine gate", gate_edges, engine_gate_names, EN_NGATE);
 
 /* ---- why something is refused ---- */
 
 static void refuse_begin(struct engine *e, const struct en_event *ev)
 {
 	if (ev->version <= e->serving)
-		refuse(e, EN_BEGIN, -E_FENCED,
-		       "version %llu is not above version %llu, which is "
-		       "served",
-		       (ull)ev->version, (ull)e->serving);
+		engine_refuse(
+			e, EN_BEGIN, -E_FENCED,
+			"version %llu is not above version %llu, which is "
+			"served",
+			(ull)ev->version, (ull)e->serving);
 	else if (e->gate == EN_SWAPPING)
-		refuse(e, EN_BEGIN, -E_AGAIN, "a swap is under way");
+		engine_refuse(e, EN_BEGIN, -E_AGAIN, "a swap is under way");
 	else
-		refuse(e, EN_BEGIN, -E_PROTO,
-		       "this run has begun another version %llu here, which "
-		       "is %s",
-		       (ull)e->version, slot_name[e->slot]);
+		engine_refuse(
+			e, EN_BEGIN, -E_PROTO,
+			"this run has begun another version %llu here, which "
+			"is %s",
+			(ull)e->version, engine_slot_names[e->slot]);
 }
 
 static void refuse_slot(struct engine *e, const struct en_event *ev)
 {
 	if (e->slot == EN_BROKEN && ev->epoch == e->epoch)
-		refuse(e, ev->on, e->broken_code, "%s", e->broken);
+		engine_refuse(e, ev->on, e->broken_code, "%s", e->broken);
 	else if (e->slot == EN_IDLE || ev->epoch != e->epoch)
-		refuse(e, ev->on, -E_FENCED, "%s: epoch %llu has begun nothing",
-		       event_name[ev->on], (ull)ev->epoch);
+		engine_refuse(e, ev->on, -E_FENCED,
+			      "%s: epoch %llu has begun nothing",
+			      engine_event_names[ev->on], (ull)ev->epoch);
 	else if (!is_of_slot(e, ev))
-		refuse(e, ev->on, -E_FENCED, "%s of version %llu: %llu is %s",
-		       event_name[ev->on], (ull)ev->version, (ull)e->version,
-		       slot_name[e->slot]);
+		engine_refuse(e, ev->on, -E_FENCED,
+			      "%s of version %llu: %llu is %s",
+			      engine_event_names[ev->on], (ull)ev->version,
+			      (ull)e->version, engine_slot_names[e->slot]);
 	else if (ev->on == EN_FINISH)
-		refuse(e, ev->on, -E_PROTO, "finish: %u of %u buckets are held",
-		       e->held, e->buckets);
+		engine_refuse(e, ev->on, -E_PROTO,
+			      "finish: %u of %u buckets are held", e->held,
+			      e->buckets);
 	else
-		refuse(e, ev->on, -E_PROTO, "%s: version %llu is %s",
-		       event_name[ev->on], (ull)e->version, slot_name[e->slot]);
+		engine_refuse(e, ev->on, -E_PROTO, "%s: version %llu is %s",
+			      engine_event_names[ev->on], (ull)e->version,
+			      engine_slot_names[e->slot]);
 }
 
 static void refuse_unknown(struct engine *e, const struct en_event *ev)
@@ -714,10 +597,12 @@ static void refuse_unknown(struct engine *e, const struct en_event *ev)
 	else if (ev->on == EN_SWAP)
 		refuse_swap(e, ev);
 	else if (ev->on == EN_RESUME)
-		refuse(e, ev->on, -E_FENCED, "resume: another token paused");
+		engine_refuse(e, ev->on, -E_FENCED,
+			      "resume: another token paused");
 	else
-		refuse(e, ev->on, -E_AGAIN, "%s while %s", event_name[ev->on],
-		       gate_name[e->gate]);
+		engine_refuse(e, ev->on, -E_AGAIN, "%s while %s",
+			      engine_event_names[ev->on],
+			      engine_gate_names[e->gate]);
 }
 
 /* ---- steps ---- */
@@ -756,7 +641,7 @@ static void settle(struct engine *e)
 {
 	do {
 		if (e->gate == EN_OPEN && !is_cancelled(e))
-			reply(e, EN_CANCEL);
+			engine_reply(e, EN_CANCEL);
 	} while (go(e, &engine_slot_table, &e->slot) ||
 		 go(e, &engine_gate_table, &e->gate));
 }
@@ -774,66 +659,4 @@ void engine_step(struct engine *e, const struct en_event *ev)
 	if (rc < 0 && ev->on < EN_NREQ)
 		refuse_unknown(e, ev);
 	settle(e);
-}
-
-static enum fence_use use_of(enum en_ev req, bool adopt)
-{
-	switch (req) {
-	case EN_BEGIN:
-		return adopt ? FENCE_ADOPT : FENCE_BEGIN;
-	case EN_CANCEL:
-		return FENCE_CANCEL;
-	case EN_PAUSE:
-	case EN_SWAP:
-	case EN_RESUME:
-		return FENCE_SERVE;
-	default:
-		return FENCE_WORK;
-	}
-}
-
-int engine_admit(const struct engine *e, enum en_ev req,
-		 const struct fence_speaker *who, bool adopt,
-		 struct fence *moved, char *why)
-{
-	enum fence_use use = use_of(req, adopt);
-	int rc = fence_check(&e->fence, who, use, why);
-
-	if (rc <= 0)
-		return rc;
-	*moved = e->fence;
-	fence_move(moved, who, use);
-	return 1;
-}
-
-void engine_init(struct engine *e, const struct fence *f)
-{
-	*e = (struct engine){ .fence = *f };
-}
-
-void engine_set_serving(struct engine *e, uint64_t version, uint64_t epoch,
-			const struct digest *content)
-{
-	e->serving = version;
-	e->serving_epoch = epoch;
-	e->serving_content = *content;
-}
-
-void engine_set_sealed(struct engine *e, uint64_t version, uint64_t epoch,
-		       const struct digest *content)
-{
-	e->slot = EN_SEALED;
-	e->version = version;
-	e->epoch = epoch;
-	e->content = *content;
-}
-
-const char *engine_event_name(enum en_ev ev)
-{
-	return event_name[ev];
-}
-
-const char *engine_do_name(enum en_do what)
-{
-	return do_name[what];
 }
