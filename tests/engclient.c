@@ -131,6 +131,10 @@ static void read_dir(void)
 		}
 		close(fd);
 	}
+	for (int i = 0; i < n; i++)
+		free(e[i]);
+	if (n >= 0)
+		free(e);
 }
 
 static void add_piece(uint32_t f, uint64_t offset, uint64_t bytes)
