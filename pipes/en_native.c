@@ -306,10 +306,13 @@ static int add_route(struct engine *e, uint32_t i)
 	struct engine_host *h = e->host;
 	int id = find_receiver(h, e->part[i].endpoint);
 
-	if (id < 0)
-		id = fan_add(h->fan, e->part[i].endpoint);
-	if (id < 0)
-		return id;
+	if (id < 0) {
+		int rc = fan_add(h->fan, e->part[i].endpoint);
+
+		if (rc < 0)
+			return rc;
+		id = (int)h->nreceivers++;
+	}
 	BUG_ON(h->nroutes >= ROUTES_MAX);
 	e->part[i].receiver = (uint32_t)id;
 	e->part[i].route = h->nroutes;

@@ -144,6 +144,7 @@ struct engine_host {
 		uint32_t part;
 	} *route;
 	uint32_t nroutes;
+	uint32_t nreceivers;		/* added to the fan */
 	struct loop_timer soon;
 };
 

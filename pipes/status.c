@@ -58,7 +58,7 @@ struct status {
 	struct reg_holder holder;
 	struct buf last; /* ledger line */
 	struct row *row;
-	uint32_t nrows, left;
+	uint32_t nrows, nasked, left;
 	struct loop *loop;
 	struct fan *fan;
 };
@@ -217,17 +217,17 @@ static void ask_row(struct status *st, uint32_t i)
 {
 	struct msg m = { .type = M_status };
 	struct row *r = &st->row[i];
-	int id, rc;
+	int rc;
 
 	if (r->kind != ENGINE_NATIVE) {
 		snprintf(r->why, sizeof r->why, "kind %s is not asked",
 			 engine_kind_name(r->kind));
 		return;
 	}
-	id = fan_add(st->fan, r->endpoint);
-	rc = id < 0 ? id
-		    : fan_call(st->fan, (uint32_t)id, &m, i, 1,
-			       (uint64_t)st->conf->timeout_ms);
+	rc = fan_add(st->fan, r->endpoint);
+	if (rc == 0)
+		rc = fan_call(st->fan, st->nasked++, &m, i, 1,
+			      (uint64_t)st->conf->timeout_ms);
 	if (rc < 0) {
 		snprintf(r->why, sizeof r->why, "%s", err_text(rc));
 		return;

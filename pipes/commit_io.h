@@ -1,0 +1,120 @@
+/*
+ * commit_io.h - commit's shell: performs the actions of pipes/commit.h on
+ * the registry, the engines and the link to transfer.
+ *
+ * Split by time: commit_io.c (the stage, events in, actions out),
+ * commit_open.c (lock, recovery, probe, number, open, begin), commit_end.c
+ * (receipts, decision, swap, verdict), commit_tell.c (what people read).
+ */
+#ifndef WEIR_COMMIT_IO_H
+#define WEIR_COMMIT_IO_H
+
+#include "pipes/bring.h"
+#include "pipes/commit.h"
+#include "pipes/options.h"
+#include "pipes/planfile.h"
+#include "pipes/receipt.h"
+#include "pipes/recover.h"
+#include "pipes/registry.h"
+#include "pipes/stage.h"
+
+#define LOCK_POLL_MS 50		/* while another run holds the registry */
+
+/* Ends of the phases that the summary shows (DESIGN 10). */
+enum phase {
+	PHASE_PLAN, PHASE_OPEN, PHASE_MOVE, PHASE_SEAL, PHASE_DECIDE,
+	PHASE_SWAP,
+	PHASE_N
+};
+
+struct commit_input {			/* an event waiting for its turn */
+	struct commit_event ev;
+	char *cause;			/* owned; LOST, FAIL */
+	bool printed;			/* somebody has logged it already */
+};
+
+struct commit_io {
+	struct stage *s;
+	const struct commit_conf *conf;
+	struct commit m;
+	struct commit_engine *state;	/* m's, by engine id */
+
+	struct commit_input *queue;
+	size_t nqueue;
+	bool driving;
+	char *cause;			/* of the abort, or of the refusal */
+
+	struct registry reg;
+	bool has_reg;
+	struct recover recover;
+	struct reg_rec mine;		/* `open`, if it names this run */
+	bool resumed, ahead;		/* ... undecided, decided */
+	bool open_written;
+	struct loop_timer lock_timer, run_timer;
+	int64_t lock_since_ms, free_since_ms;
+	uint64_t deadline_ms;		/* CLOCK_BOOTTIME */
+
+	struct plan plan;
+	bool has_plan;
+	struct m_opened_engine *who;	/* by engine id; borrows from plan */
+	struct slice *endpoints;	/* who's workers */
+	struct m_slotfile *files;
+	struct m_boot *boots;		/* as sent in `opened` */
+	uint32_t nboots;
+
+	struct engine_host host;
+	struct engine **engine;		/* by engine id; host's */
+	struct engine_goal goal;
+	struct bring bring;
+	bool told_opened;
+
+	struct msg verdict;		/* ready, about to be given */
+	char *verdict_cause;
+	struct loop_timer end_timer;
+
+	struct m_drained drained;
+	struct digest published;	/* content of an already decided one */
+	int64_t start_ms, phase_ms[PHASE_N];
+};
+
+/* The whole life of weir-commit; returns the exit code.  conf's options of
+ * an earlier instance are taken over if --run names its run. */
+int commit_run(struct commit_conf *conf);
+
+/* Events; performed in order, those of actions after the action. */
+void commit_feed(struct commit_io *c, enum commit_ev type, uint32_t engine);
+/* rc is -E_*, and log_cause() its printed cause. */
+void commit_fail(struct commit_io *c, int rc);
+void commit_lose(struct commit_io *c, uint32_t engine, int rc,
+		 const char *cause, bool printed);
+void commit_phase(struct commit_io *c, enum phase p);
+
+/* commit_open.c */
+int commit_prepare(struct stage *s);
+int commit_plan_open(struct commit_io *c, const struct m_end *end);
+void commit_lock(struct commit_io *c);
+void commit_recover(struct commit_io *c);
+void commit_probe(struct commit_io *c);
+void commit_probed(struct commit_io *c, struct engine *e, int rc);
+void commit_open(struct commit_io *c);
+void commit_begin(struct commit_io *c);
+void commit_tell_opened(struct commit_io *c);
+void commit_exclude(struct commit_io *c, uint32_t engine);
+
+/* commit_end.c */
+void commit_drained(struct commit_io *c, const struct m_drained *d);
+void commit_ask_receipts(struct commit_io *c);
+void commit_receipt(struct commit_io *c, struct engine *e, int rc);
+void commit_decide(struct commit_io *c);
+void commit_swap(struct commit_io *c);
+void commit_cancel(struct commit_io *c);
+void commit_brought(struct commit_io *c, struct engine *e, bool home);
+void commit_verdict(struct commit_io *c);
+
+/* commit_tell.c */
+void commit_tell_signal(const struct commit_io *c);
+void commit_tell_result(const struct commit_io *c, uint8_t code);
+/* "rollout-1, rollout-3": out or away.  Appends. */
+void commit_names_lagging(const struct commit_io *c, struct buf *out);
+
+#endif

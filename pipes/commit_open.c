@@ -1,0 +1,690 @@
+#include "pipes/commit_io.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long ull;
+
+/* ---- before the plan ---- */
+
+static int64_t boot_left(uint64_t deadline_ms)
+{
+	return (int64_t)deadline_ms - clock_boot_ms();
+}
+
+static void on_run_deadline(void *arg)
+{
+	struct commit_io *c = arg;
+
+	if (c->m.published)
+		return;
+	commit_fail(c, log_error(E_TIMEOUT,
+				 "the run's time of %lld ms is over "
+				 "(--run-timeout)",
+				 (long long)c->conf->run_timeout_ms));
+}
+
+static void arm_run_deadline(struct commit_io *c)
+{
+	int64_t left = boot_left(c->deadline_ms);
+
+	c->run_timer.fn = on_run_deadline;
+	c->run_timer.arg = c;
+	loop_arm(c->s->loop, &c->run_timer, left > 0 ? left : 0);
+}
+
+/* Another boot of the machine: the deadline has passed (I13). */
+static bool is_expired(const struct m_open *o)
+{
+	char boot[CLOCK_BOOT_ID_LEN + 1];
+
+	if (clock_boot_id(boot) < 0 || !slice_eq(o->boot, slice_of(boot)))
+		return true;
+	return boot_left(o->deadline_ms) <= 0;
+}
+
+static int read_mine(struct commit_io *c)
+{
+	struct reg_rec d = { 0 };
+	int rc = registry_open_read(&c->reg, &c->mine);
+	const struct m_open *o = &c->mine.m.open;
+
+	if (rc <= 0)
+		return rc;
+	if (!slice_eq(o->run, slice_of(c->s->run.name))) {
+		reg_rec_release(&c->mine);
+		return 0;
+	}
+	rc = registry_decision(&c->reg, o->version, &d);
+	if (rc < 0)
+		return rc;
+	c->ahead = rc > 0 && slice_eq(d.m.decision.run, o->run) &&
+		   d.m.decision.epoch == o->epoch;
+	if (c->ahead)
+		c->published = d.m.decision.content;
+	reg_rec_release(&d);
+	c->resumed = !c->ahead;
+	c->deadline_ms = is_expired(o) ? 0 : o->deadline_ms;
+	return 0;
+}
+
+int commit_prepare(struct stage *s)
+{
+	struct commit_io *c = s->self;
+	char *path = NULL;
+	int rc = 0;
+
+	c->s = s;
+	if (c->conf->common.registry)
+		path = xstrdup(c->conf->common.registry);
+	else
+		rc = registry_default_path(&path);
+	if (rc < 0)
+		return rc;
+	rc = registry_make(&c->reg, path);
+	free(path);
+	if (rc < 0)
+		return rc;
+	c->has_reg = true;
+	c->deadline_ms = (uint64_t)(clock_boot_ms() + c->conf->run_timeout_ms);
+	return read_mine(c);
+}
+
+/* ---- the plan ---- */
+
+/* One endpoint per worker, as the records of the registry hold them. */
+static void list_engines(struct commit_io *c)
+{
+	const struct plan *p = &c->plan;
+	size_t workers = 0, n = 0;
+
+	for (uint32_t i = 0; i < p->nengines; i++)
+		workers += p->engine[i].workers;
+	c->who = xcalloc(p->nengines, sizeof *c->who);
+	c->endpoints = xcalloc(workers, sizeof *c->endpoints);
+	for (uint32_t i = 0; i < p->nengines; i++) {
+		const struct plan_engine *e = &p->engine[i];
+		struct m_opened_engine *w = &c->who[i];
+
+		w->engine = i;
+		w->name = slice_of(e->name);
+		w->kind = (uint8_t)e->kind;
+		w->url = slice_of(e->url ? e->url : "");
+		w->workers.v = c->endpoints + n;
+		w->workers.n = e->workers;
+		n += e->workers;
+	}
+	for (uint32_t i = 0; i < p->nreceivers; i++) {
+		const struct plan_receiver *r = &p->receiver[i];
+
+		for (uint32_t k = 0; k < r->workers; k++)
+			c->who[r->engine].workers.v[r->worker + k] =
+				slice_of(r->endpoint);
+	}
+}
+
+static void list_files(struct commit_io *c)
+{
+	const struct plan *p = &c->plan;
+
+	c->files = xcalloc(p->nfiles, sizeof *c->files);
+	for (uint32_t i = 0; i < p->nfiles; i++) {
+		c->files[i].path = slice_of(p->file[i].path);
+		c->files[i].kind = (uint8_t)p->file[i].kind;
+		c->files[i].bytes = p->file[i].bytes;
+		c->files[i].header = p->file[i].header;
+		c->files[i].digest = p->file[i].digest;
+	}
+}
+
+static void set_goal(struct commit_io *c)
+{
+	struct engine_goal *g = &c->goal;
+
+	g->registry = c->reg.id;
+	g->run = c->s->run.name;
+	g->instance = c->s->run.instance;
+	g->bytes = c->plan.bytes;
+	g->buckets = c->plan.nbuckets;
+	g->proof = (uint8_t)c->conf->accept_proof;
+	g->structure = c->plan.structure;
+	g->files = c->files;
+	g->nfiles = c->plan.nfiles;
+	g->lease_ms = (uint64_t)c->conf->engine_timeout_ms;
+	/* The number is not known before the probes. */
+	g->version = c->conf->weight_version;
+}
+
+static int add_engines(struct commit_io *c)
+{
+	uint32_t n = c->plan.nengines;
+
+	c->state = xcalloc(n, sizeof *c->state);
+	c->engine = xcalloc(n, sizeof *c->engine);
+	c->host.expect = c->plan.nreceivers;
+	for (uint32_t i = 0; i < n; i++) {
+		c->engine[i] = engine_add(&c->host, i, &c->who[i], &c->goal);
+		if (!c->engine[i])
+			return -E_CONFIG;
+	}
+	return 0;
+}
+
+static void init_bring(struct commit_io *c)
+{
+	struct bring b = c->bring;
+
+	bring_init(&c->bring, c->s->loop, c->plan.nengines, c->s->run.instance);
+	c->bring.done = b.done;
+	c->bring.arg = b.arg;
+	c->bring.engine_ms = c->conf->engine_timeout_ms;
+	c->bring.load_ms = c->conf->load_timeout_ms;
+}
+
+int commit_plan_open(struct commit_io *c, const struct m_end *end)
+{
+	int rc = plan_open(&c->plan, c->s->run.dirfd, "plan.weir");
+
+	if (rc < 0)
+		return rc;
+	c->has_plan = true;
+	if (end && !digest_eq(&end->digest, &c->plan.end.digest))
+		return log_error(E_DATA,
+				 "%s/plan.weir is not the plan that "
+				 "transfer has read",
+				 c->s->run.path);
+	if (c->conf->min_engines > c->plan.nengines)
+		return log_error(E_USAGE,
+				 "--min-engines %llu: the fleet has "
+				 "%u engines",
+				 (ull)c->conf->min_engines, c->plan.nengines);
+	commit_phase(c, PHASE_PLAN);
+	list_engines(c);
+	list_files(c);
+	set_goal(c);
+	rc = add_engines(c);
+	if (rc < 0)
+		return rc;
+	init_bring(c);
+	commit_init(&c->m, c->state, c->plan.nengines,
+		    (uint32_t)c->conf->min_engines);
+	arm_run_deadline(c);
+	commit_feed(c, CE_PLAN, 0);
+	return 0;
+}
+
+/* ---- the lock ---- */
+
+/* Nobody who could start that run's commit again is left. */
+static bool is_run_dead(struct commit_io *c, struct slice run)
+{
+	const char *own = c->s->run.path;
+	const char *slash = strrchr(own, '/');
+	char *path;
+	struct run r;
+	bool alive = false;
+	pid_t pid;
+
+	if (!slash)
+		return false;
+	path = xasprintf("%.*s/%.*s", (int)(slash - own), own, SLICE_ARG(run));
+	log_quiet_thread(1);
+	if (run_open(&r, path, true) < 0) {
+		alive = true; /* not here: we cannot know */
+	} else {
+		for (unsigned i = STAGE_PLAN; i < STAGE_N; i++)
+			alive |= run_is_alive(&r, (enum stage_id)i, &pid);
+		run_close(&r);
+	}
+	log_quiet_thread(0);
+	free(path);
+	return !alive;
+}
+
+/* How long must the lock have been free before we take that run over?  Its
+ * commit may be in back-off, between two instances. */
+static int64_t takeover_ms(struct commit_io *c)
+{
+	struct reg_rec o = { 0 };
+	int64_t ms = 0;
+
+	if (registry_open_read(&c->reg, &o) <= 0)
+		return 0;
+	if (!slice_eq(o.m.open.run, slice_of(c->s->run.name)) &&
+	    !is_expired(&o.m.open) && !is_run_dead(c, o.m.open.run))
+		ms = (int64_t)o.m.open.stage_ms;
+	reg_rec_release(&o);
+	return ms;
+}
+
+static int refuse_lock(struct commit_io *c)
+{
+	struct reg_holder h;
+
+	registry_holder(&c->reg, &h);
+	return log_error(E_AGAIN,
+			 "registry %s is held by pid %ld, started %s, run %s; "
+			 "--wait TIME waits for it",
+			 c->reg.path, h.pid, h.start, h.run);
+}
+
+static void poll_lock(void *arg)
+{
+	struct commit_io *c = arg;
+
+	if (c->m.state == CS_LOCK)
+		commit_lock(c);
+}
+
+static void lock_later(struct commit_io *c)
+{
+	c->lock_timer.fn = poll_lock;
+	c->lock_timer.arg = c;
+	loop_arm(c->s->loop, &c->lock_timer, LOCK_POLL_MS);
+}
+
+/* Is it ours now?  1, 0 (later), -E_*. */
+static int try_lock(struct commit_io *c, int64_t now)
+{
+	int64_t need;
+	int rc;
+
+	if (!registry_is_free(&c->reg)) {
+		c->free_since_ms = 0;
+		if (now - c->lock_since_ms >= c->conf->wait_ms)
+			return refuse_lock(c);
+		return 0;
+	}
+	if (c->free_since_ms == 0)
+		c->free_since_ms = now;
+	need = takeover_ms(c);
+	if (now - c->free_since_ms < need)
+		return 0;
+	rc = registry_lock(&c->reg, c->s->run.name);
+	return rc == -E_AGAIN ? 0 : rc < 0 ? rc : 1;
+}
+
+void commit_lock(struct commit_io *c)
+{
+	int64_t now = clock_mono_ms();
+	int rc;
+
+	if (c->lock_since_ms == 0)
+		c->lock_since_ms = now;
+	rc = try_lock(c, now);
+	if (rc < 0)
+		commit_fail(c, rc);
+	else if (rc == 0)
+		lock_later(c);
+	else
+		commit_feed(c, CE_LOCKED, 0);
+}
+
+/* ---- what was left open ---- */
+
+/* Boots and exclusions as they were before we were killed. */
+static void restore(struct commit_io *c)
+{
+	const struct m_open *o = &c->mine.m.open;
+
+	commit_resume(&c->m);
+	c->open_written = true;
+	c->goal.version = o->version;
+	c->goal.epoch = o->epoch;
+	c->s->epoch = o->epoch;
+	for (uint32_t i = 0; i < o->engines.n; i++) {
+		const struct m_opened_engine *w = &o->engines.v[i];
+
+		if (w->engine < c->m.nengines)
+			c->state[w->engine].out = w->excluded;
+	}
+	for (uint32_t i = 0; i < o->boots.n; i++) {
+		const struct m_boot *b = &o->boots.v[i];
+		struct engine *e;
+
+		if (b->engine >= c->m.nengines)
+			continue;
+		e = c->engine[b->engine];
+		for (uint32_t k = 0; k < e->nparts; k++)
+			if (e->part[k].worker == b->worker)
+				snprintf(e->part[k].boot, ENGINE_TEXT, "%.*s",
+					 SLICE_ARG(b->id));
+	}
+}
+
+static void go_on(struct commit_io *c)
+{
+	if (c->resumed || c->ahead)
+		restore(c);
+	if (!c->ahead) {
+		commit_feed(c, CE_RECOVERED, 0);
+		return;
+	}
+	c->goal.content = c->published;
+	commit_feed(c, CE_AHEAD, 0);
+}
+
+static void on_recovered(void *arg, int rc)
+{
+	struct commit_io *c = arg;
+
+	if (rc < 0)
+		commit_fail(c, rc);
+	else
+		go_on(c);
+}
+
+void commit_recover(struct commit_io *c)
+{
+	struct recover *r = &c->recover;
+	int rc;
+
+	r->reg = &c->reg;
+	r->engine_ms = c->conf->engine_timeout_ms;
+	r->load_ms = c->conf->load_timeout_ms;
+	r->done = on_recovered;
+	r->arg = c;
+	rc = recover_start(r, c->s->loop, c->s->run.name);
+	if (rc <= 0)
+		on_recovered(c, rc);
+}
+
+/* ---- probes ---- */
+
+static void ask_all(struct commit_io *c, enum engine_call call, int64_t ms)
+{
+	struct engine_ask a = { .call = call, .ms = ms };
+
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		if (!c->m.engine[i].out)
+			engine_ask(c->engine[i], &a);
+}
+
+void commit_probe(struct commit_io *c)
+{
+	/* Excluded before we were killed: its cancel may not have arrived. */
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		if (c->m.engine[i].out)
+			bring_it(&c->bring, c->engine[i], HE_BACK);
+	ask_all(c, EC_PROBE, c->conf->engine_timeout_ms);
+}
+
+static int check_part(struct commit_io *c, struct engine *e,
+		      const struct engine_part *p)
+{
+	const struct engine_facts *f = &p->facts;
+
+	if (p->reborn)
+		return log_error(E_UNAVAIL,
+				 "engine %s (%s) was restarted during the run",
+				 e->name, p->endpoint);
+	if (f->registry[0] && strcmp(f->registry, c->reg.id) != 0)
+		return log_error(E_FENCED,
+				 "engine %s (%s) belongs to registry %s, ours "
+				 "is %s; start it with --adopt to take it over",
+				 e->name, p->endpoint, f->registry, c->reg.id);
+	if (!c->resumed && c->m.state == CS_PROBE && f->room < c->plan.bytes)
+		return log_error(E_UNAVAIL,
+				 "engine %s (%s) has room for %llu bytes, the "
+				 "version needs %llu",
+				 e->name, p->endpoint, (ull)f->room,
+				 (ull)c->plan.bytes);
+	return 0;
+}
+
+void commit_probed(struct commit_io *c, struct engine *e, int rc)
+{
+	if (rc < 0) {
+		commit_lose(c, e->id, rc, e->cause, false);
+		return;
+	}
+	for (uint32_t i = 0; i < e->nparts; i++) {
+		rc = check_part(c, e, &e->part[i]);
+		if (rc < 0) {
+			commit_lose(c, e->id, rc, log_cause(), true);
+			return;
+		}
+	}
+	commit_feed(c, CE_PROBED, e->id);
+}
+
+/* ---- the number, and `open` ---- */
+
+/* The highest number that an engine serves, and one that does. */
+static uint64_t highest_served(const struct commit_io *c, const char **who)
+{
+	uint64_t top = 0;
+
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct engine *e = c->engine[i];
+
+		for (uint32_t k = 0; !c->m.engine[i].out && k < e->nparts; k++)
+			if (e->part[k].facts.serving > top) {
+				top = e->part[k].facts.serving;
+				*who = e->name;
+			}
+	}
+	return top;
+}
+
+static uint64_t highest_epoch(const struct commit_io *c)
+{
+	uint64_t top = c->reg.epoch;
+
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		for (uint32_t k = 0; k < c->engine[i]->nparts; k++)
+			if (c->engine[i]->part[k].facts.epoch > top)
+				top = c->engine[i]->part[k].facts.epoch;
+	return top;
+}
+
+/* A decided number again: equal structure is needed before reading it all. */
+static int compare_decided(struct commit_io *c, uint64_t version,
+			   const struct m_decision *d)
+{
+	char want[DIGEST_HEX], got[DIGEST_HEX];
+
+	if (digest_eq(&d->structure, &c->plan.structure)) {
+		c->goal.version = version;
+		c->published = d->content;
+		return 1;
+	}
+	return log_error(E_DATA,
+			 "version %llu is published with structure %s, this "
+			 "source has %s",
+			 (ull)version, digest_hex(&d->structure, want),
+			 digest_hex(&c->plan.structure, got));
+}
+
+static int refuse_number(const struct commit_numbers *n, const char *who)
+{
+	if (n->served > n->decided)
+		return log_error(E_DATA,
+				 "version %llu is not above %llu, which engine "
+				 "%s serves",
+				 (ull)n->asked, (ull)n->served, who);
+	return log_error(E_DATA,
+			 "version %llu is not above %llu, the highest "
+			 "published",
+			 (ull)n->asked, (ull)n->decided);
+}
+
+/* 0: a new number, in goal; 1: a decided one, with equal structure. */
+static int choose_number(struct commit_io *c)
+{
+	struct commit_numbers n = { .asked = c->conf->weight_version };
+	struct reg_rec d = { 0 };
+	const char *who = "?";
+	int rc = registry_highest(&c->reg, &n.decided);
+
+	if (rc < 0)
+		return rc;
+	n.served = highest_served(c, &who);
+	if (n.asked) {
+		rc = registry_decision(&c->reg, n.asked, &d);
+		if (rc < 0)
+			return rc;
+		n.asked_is_decided = rc > 0;
+	}
+	rc = commit_number(&n, &c->goal.version);
+	if (rc == -E_AGAIN)
+		rc = compare_decided(c, n.asked, &d.m.decision);
+	else if (rc < 0)
+		rc = refuse_number(&n, who);
+	reg_rec_release(&d);
+	return rc;
+}
+
+static void list_boots(struct commit_io *c)
+{
+	c->nboots = 0;
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct engine *e = c->engine[i];
+
+		if (c->m.engine[i].out)
+			continue;
+		c->boots = xreallocarray(c->boots, c->nboots + e->nparts,
+					 sizeof *c->boots);
+		for (uint32_t k = 0; k < e->nparts; k++) {
+			struct m_boot *b = &c->boots[c->nboots++];
+
+			b->engine = i;
+			b->worker = e->part[k].worker;
+			b->id = slice_of(e->part[k].boot);
+		}
+	}
+}
+
+static int write_open(struct commit_io *c)
+{
+	char boot[CLOCK_BOOT_ID_LEN + 1];
+	struct msg m = { .type = M_open };
+	struct m_open *o = &m.open;
+	int rc = clock_boot_id(boot);
+
+	if (rc < 0)
+		return rc;
+	list_boots(c);
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		c->who[i].excluded = c->m.engine[i].out;
+	o->registry = slice_of(c->reg.id);
+	o->run = slice_of(c->s->run.name);
+	o->epoch = c->goal.epoch;
+	o->instance = c->goal.instance;
+	o->kind = RUN_PUBLISH;
+	o->version = c->goal.version;
+	o->structure = c->plan.structure;
+	o->boot = slice_of(boot);
+	o->deadline_ms = c->deadline_ms;
+	o->engine_ms = (uint64_t)c->conf->engine_timeout_ms;
+	o->load_ms = (uint64_t)c->conf->load_timeout_ms;
+	o->stage_ms = (uint64_t)c->conf->stage_timeout_ms;
+	o->engines.v = c->who;
+	o->engines.n = c->m.nengines;
+	o->boots.v = c->boots;
+	o->boots.n = c->nboots;
+	return registry_open_write(&c->reg, &m);
+}
+
+static void tell_opened_ledger(struct commit_io *c)
+{
+	struct reg_event ev = { .event = "opened",
+				.run = c->s->run.name,
+				.epoch = c->goal.epoch,
+				.version = c->goal.version };
+
+	registry_ledger(&c->reg, &ev);
+}
+
+void commit_open(struct commit_io *c)
+{
+	int rc = c->resumed ? 0 : choose_number(c);
+
+	if (rc == 1) {
+		c->s->epoch = c->goal.epoch = highest_epoch(c) + 1;
+		commit_feed(c, CE_SAME, 0);
+		return;
+	}
+	if (rc == 0 && !c->resumed) {
+		c->s->epoch = c->goal.epoch = highest_epoch(c) + 1;
+		rc = registry_version_make(&c->reg, c->goal.version,
+					   c->s->run.dirfd);
+	}
+	if (rc == 0)
+		rc = write_open(c);
+	if (rc < 0) {
+		commit_fail(c, rc);
+		return;
+	}
+	c->open_written = true;
+	tell_opened_ledger(c);
+	commit_feed(c, CE_OPENED, 0);
+}
+
+/* Reserving the room of a large version may take long: that is loading. */
+void commit_begin(struct commit_io *c)
+{
+	ask_all(c, EC_BEGIN, c->conf->load_timeout_ms);
+}
+
+void commit_tell_opened(struct commit_io *c)
+{
+	struct msg m = { .type = M_opened };
+	struct m_opened *o = &m.opened;
+
+	if (!c->told_opened) {
+		commit_phase(c, PHASE_OPEN);
+		events_tell(
+			&c->s->events,
+			&HAPPENED("opened", .version = EV(c->goal.version)));
+	}
+	c->told_opened = true;
+	list_boots(c);
+	o->registry = slice_of(c->reg.id);
+	o->epoch = c->goal.epoch;
+	o->version = c->goal.version;
+	o->phase = 1;
+	o->hash_only = c->m.same;
+	o->proof = c->goal.proof;
+	o->engine_ms = (uint64_t)c->conf->engine_timeout_ms;
+	o->load_ms = (uint64_t)c->conf->load_timeout_ms;
+	o->boots.v = c->boots;
+	o->boots.n = c->nboots;
+	stage_send(c->s, UP, &m);
+	/* Left out before anything was sent: transfer knows them too. */
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		struct msg x = { .type = M_exclude };
+
+		x.exclude.engine = i;
+		x.exclude.cause = SLICE("excluded before the run was opened");
+		if (c->m.engine[i].out)
+			stage_send(c->s, UP, &x);
+	}
+}
+
+void commit_exclude(struct commit_io *c, uint32_t engine)
+{
+	struct msg m = { .type = M_exclude };
+	int rc;
+
+	events_tell(&c->s->events,
+		    &HAPPENED("excluded", .version = EV(c->goal.version),
+			      .engine = c->engine[engine]->name));
+	if (c->open_written) {
+		rc = write_open(c);
+		if (rc < 0) {
+			commit_fail(c, rc);
+			return;
+		}
+	}
+	m.exclude.engine = engine;
+	if (c->told_opened)
+		stage_send(c->s, UP, &m);
+	/* Its epoch is closed at once: then it reads no source memory. */
+	if (c->m.engine[engine].touched)
+		bring_it(&c->bring, c->engine[engine], HE_BACK);
+}

@@ -1,0 +1,291 @@
+#include "pipes/commit_io.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/jsonw.h"
+#include "common/log.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef unsigned long long ull;
+
+#define EVENT_LINE_MAX (64u << 10) /* bytes read at once */
+
+static const char *const phase_names[PHASE_N] = {
+	[PHASE_PLAN] = "plan", [PHASE_OPEN] = "open",	  [PHASE_MOVE] = "move",
+	[PHASE_SEAL] = "seal", [PHASE_DECIDE] = "decide", [PHASE_SWAP] = "swap",
+};
+
+void commit_names_lagging(const struct commit_io *c, struct buf *out)
+{
+	const char *sep = "";
+
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct commit_engine *g = &c->m.engine[i];
+
+		if (!g->away && !(g->out && c->m.published))
+			continue;
+		buf_addf(out, "%s%s", sep, c->engine[i]->name);
+		sep = ", ";
+	}
+}
+
+void commit_tell_signal(const struct commit_io *c)
+{
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		left += !c->m.engine[i].out && !c->m.engine[i].home &&
+			!c->m.engine[i].away;
+	fprintf(stderr,
+		"%s: version %llu is published, %u engines still to swap\n",
+		log_name(), (ull)c->goal.version, left);
+}
+
+/* ---- what the summary is made of ---- */
+
+struct summary {
+	int64_t ms[PHASE_N]; /* of each phase, not up to it */
+	uint64_t pause_us;   /* the longest */
+	const char *slowest; /* who had it */
+	uint64_t peak_buckets, peak_bytes;
+	uint8_t proof;
+	uint32_t serving, compared;
+};
+
+/* The number after "name": in a line of RUN/events, or 0. */
+static uint64_t number_in(const char *line, const char *name)
+{
+	const char *at = strstr(line, name);
+
+	return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+/* Credit is admit's: it tells what is out with every grant. */
+static void read_peaks(const struct commit_io *c, struct summary *s)
+{
+	int fd = openat(c->s->run.dirfd, "events", O_RDONLY | O_CLOEXEC);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	char *line;
+
+	if (!f) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	line = xmalloc(EVENT_LINE_MAX);
+	while (fgets(line, EVENT_LINE_MAX, f)) {
+		uint64_t n = number_in(line, "\"credit_buckets\":");
+		uint64_t b = number_in(line, "\"credit_bytes\":");
+
+		s->peak_buckets = n > s->peak_buckets ? n : s->peak_buckets;
+		s->peak_bytes = b > s->peak_bytes ? b : s->peak_bytes;
+	}
+	free(line);
+	fclose(f);
+}
+
+static void read_engines(const struct commit_io *c, struct summary *s)
+{
+	bool *skip = xcalloc(c->m.nengines + 1, sizeof *skip);
+
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct engine *e = c->engine[i];
+
+		skip[i] = c->m.engine[i].out || !e->part[0].receipt;
+		s->serving += !c->m.engine[i].out && !c->m.engine[i].away;
+		for (uint32_t k = 0; k < e->nparts; k++)
+			if (e->part[k].pause_us > s->pause_us) {
+				s->pause_us = e->part[k].pause_us;
+				s->slowest = e->name;
+			}
+	}
+	s->compared = receipt_compared(c->engine, c->m.nengines, skip);
+	s->proof = receipt_proof(c->engine, c->m.nengines, skip);
+	free(skip);
+}
+
+static void read_phases(const struct commit_io *c, struct summary *s)
+{
+	int64_t last = 0;
+
+	for (unsigned p = 0; p < PHASE_N; p++) {
+		if (c->phase_ms[p] == 0)
+			continue;
+		s->ms[p] = c->phase_ms[p] - last;
+		last = c->phase_ms[p];
+	}
+}
+
+/* ---- text ---- */
+
+static void size_text(uint64_t bytes, char *out, size_t size)
+{
+	static const char *const unit[] = { "B", "kB", "MB", "GB", "TB" };
+	double x = (double)bytes;
+	unsigned u = 0;
+
+	while (x >= 1000 && u + 1 < COUNT(unit)) {
+		x /= 1000;
+		u++;
+	}
+	snprintf(out, size, u ? "%.2f %s" : "%.0f %s", x, unit[u]);
+}
+
+static void pauses(const struct commit_io *c, struct buf *b)
+{
+	const char *sep = "";
+
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct engine *e = c->engine[i];
+
+		if (e->part[0].pause_us == 0)
+			continue;
+		buf_addf(b, "%s%s %.1f ms", sep, e->name,
+			 (double)e->part[0].pause_us / 1000);
+		sep = ", ";
+	}
+}
+
+static void summary_text(const struct commit_io *c, const struct summary *s)
+{
+	char resent[32], credit[32];
+	struct buf b = { 0 };
+
+	size_text(c->drained.resent, resent, sizeof resent);
+	size_text(s->peak_bytes, credit, sizeof credit);
+	buf_addf(&b, "  seconds:");
+	for (unsigned p = 0; p < PHASE_N; p++)
+		buf_addf(&b, " %s %.3f", phase_names[p],
+			 (double)s->ms[p] / 1000);
+	if (!c->m.same) {
+		buf_addf(&b, "\n  pause:   ");
+		pauses(c, &b);
+		if (s->slowest)
+			buf_addf(&b, " (slowest: %s)", s->slowest);
+		buf_addf(&b,
+			 "\n  credit:  peak %llu buckets, %s; sent again: %s",
+			 (ull)s->peak_buckets, credit, resent);
+		buf_addf(&b,
+			 "\n  proof:   %s; installed digests compared: %u of "
+			 "%u engines",
+			 proof_name(s->proof), s->compared, commit_in(&c->m));
+	}
+	fprintf(stderr, "%s\n", buf_cstr(&b));
+	buf_release(&b);
+}
+
+static void result_text(const struct commit_io *c, const struct summary *s)
+{
+	const struct digest *d = c->m.same ? &c->published : &c->goal.content;
+	char hex[DIGEST_HEX], size[32];
+	struct buf b = { 0 };
+
+	size_text(c->plan.bytes, size, sizeof size);
+	buf_addf(&b, "version %llu %s: ", (ull)c->goal.version,
+		 c->m.same ? "was published already" : "published");
+	if (s->serving == c->m.nengines)
+		buf_addf(&b, "%u engines", s->serving);
+	else
+		buf_addf(&b, "%u of %u engines", s->serving, c->m.nengines);
+	buf_addf(&b, ", %s, content %s", size, digest_hex(d, hex));
+	if (s->serving < c->m.nengines) {
+		buf_addf(&b, "; lagging: ");
+		commit_names_lagging(c, &b);
+	}
+	buf_add(&b, "\n", 1);
+	io_write_full(stage_stdout(), b.p, b.n);
+	buf_release(&b);
+}
+
+/* ---- JSON ---- */
+
+static void json_engines(const struct commit_io *c, struct jsonw *j)
+{
+	jsonw_array(j, "engines");
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct commit_engine *g = &c->m.engine[i];
+
+		jsonw_object(j, NULL);
+		jsonw_str(j, "name", c->engine[i]->name);
+		jsonw_bool(j, "excluded", g->out);
+		jsonw_bool(j, "lagging", g->away);
+		jsonw_u64(j, "pause_us", c->engine[i]->part[0].pause_us);
+		jsonw_end(j);
+	}
+	jsonw_end(j);
+}
+
+static void json_members(const struct commit_io *c, const struct summary *s,
+			 uint8_t code, struct jsonw *j)
+{
+	const struct digest *d = c->m.same ? &c->published : &c->goal.content;
+	char key[32];
+
+	jsonw_u64(j, "version", c->goal.version);
+	jsonw_bool(j, "published", c->m.published);
+	jsonw_u64(j, "exit", code);
+	jsonw_u64(j, "bytes", c->plan.bytes);
+	if (c->m.published)
+		jsonw_hex(j, "content", d->b, DIGEST_LEN);
+	for (unsigned p = 0; p < PHASE_N; p++) {
+		snprintf(key, sizeof key, "%s_ms", phase_names[p]);
+		jsonw_i64(j, key, s->ms[p]);
+	}
+	if (s->slowest)
+		jsonw_str(j, "slowest", s->slowest);
+	jsonw_u64(j, "peak_credit_buckets", s->peak_buckets);
+	jsonw_u64(j, "peak_credit_bytes", s->peak_bytes);
+	jsonw_u64(j, "resent_bytes", c->drained.resent);
+	if (c->m.published && !c->m.same) {
+		jsonw_str(j, "proof", proof_name(s->proof));
+		jsonw_u64(j, "installed_compared", s->compared);
+	}
+	if (c->cause)
+		jsonw_str(j, "cause", c->cause);
+	json_engines(c, j);
+}
+
+static void summary_json(const struct commit_io *c, const struct summary *s,
+			 uint8_t code)
+{
+	struct buf b = { 0 };
+	struct jsonw j;
+
+	jsonw_begin(&j, &b, JSONW_LINE_MAX);
+	jsonw_object(&j, NULL);
+	json_members(c, s, code, &j);
+	jsonw_end(&j);
+	if (jsonw_finish(&j) < 0) {
+		buf_release(&b);
+		return;
+	}
+	if (c->conf->common.json)
+		io_write_full(stage_stdout(), b.p, b.n);
+	/* The members alone: without braces and newline. */
+	events_summary(&c->s->events, (struct slice){ b.p + 1, b.n - 3 });
+	buf_release(&b);
+}
+
+void commit_tell_result(const struct commit_io *c, uint8_t code)
+{
+	struct summary s = { 0 };
+
+	if (!c->has_plan || !c->state)
+		return;
+	read_phases(c, &s);
+	read_engines(c, &s);
+	read_peaks(c, &s);
+	summary_json(c, &s, code);
+	if (c->conf->common.json)
+		return;
+	/* A failed run ends with its error line. */
+	if (c->m.published)
+		result_text(c, &s);
+	if (c->m.published && !c->conf->common.quiet)
+		summary_text(c, &s);
+}
