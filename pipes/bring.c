@@ -84,8 +84,10 @@ static void act(struct bring_one *o, enum homing_act a)
 		ask(o, EC_PROBE, attempt_ms(o, b->engine_ms));
 		break;
 	case HA_RECEIPT:
-		/* A restarted engine reads its slot again first. */
-		set_deadline(o, b->load_ms + b->engine_ms);
+		/* A restarted engine reads its slot again first; once. */
+		if (!o->extended)
+			set_deadline(o, b->load_ms + b->engine_ms);
+		o->extended = true;
 		ask(o, EC_RECEIPT, attempt_ms(o, b->load_ms));
 		break;
 	case HA_SWAP:

@@ -39,7 +39,8 @@ static uint64_t number_parse(const char *name)
 	return strcmp(name, again) == 0 ? n : 0;
 }
 
-/* The version's directory; -E_NOINPUT, not logged, if there is none. */
+/* The version's directory; -E_NOINPUT, not logged, if there is no such
+ * directory. */
 static int version_open(struct registry *r, uint64_t version)
 {
 	char name[NUMBER_MAX];
@@ -48,7 +49,7 @@ static int version_open(struct registry *r, uint64_t version)
 	number_name(version, name);
 	fd = openat(r->versions_fd, name,
 		    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT)
+	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
 		return -E_NOINPUT;
 	if (fd < 0)
 		return log_errno(E_IO, "open version %s of %s", name, r->path);
