@@ -76,10 +76,18 @@ static bool engine_has(const struct transfer *t, uint32_t engine, uint32_t b)
 	return t->engine[engine].severed || bit_get(held_of(t, engine), b);
 }
 
-static bool is_settled(const struct transfer *t, const struct xf_grant *g)
+static bool has_moved(const struct transfer *t, const struct xf_grant *g)
 {
 	for (uint32_t e = g->first; e < g->first + g->count; e++)
-		if (!engine_has(t, e, g->bucket) || !engine_has_moved(t, g, e))
+		if (!engine_has_moved(t, g, e))
+			return false;
+	return true;
+}
+
+static bool is_held(const struct transfer *t, const struct xf_grant *g)
+{
+	for (uint32_t e = g->first; e < g->first + g->count; e++)
+		if (!engine_has(t, e, g->bucket))
 			return false;
 	return true;
 }
@@ -101,15 +109,23 @@ static void close_grant(struct transfer *t, struct xf_grant *g)
 	t->slot_of[g->bucket] = 0;
 	t->nopen--;
 	t->has_released = true;
-	EMIT(t, XF_SAY_MOVED, .wave = g->wave, .bucket = g->bucket);
-	EMIT(t, XF_SAY_ACKED, .wave = g->wave, .bucket = g->bucket);
 	say_staged(t, g->bucket);
 	EMIT(t, XF_SAY_RELEASED, .wave = g->wave, .bucket = g->bucket);
 }
 
 static void settle(struct transfer *t, struct xf_grant *g)
 {
-	if (g->open && is_settled(t, g))
+	if (!g->open)
+		return;
+	if (!g->said_moved && has_moved(t, g)) {
+		g->said_moved = true;
+		EMIT(t, XF_SAY_MOVED, .wave = g->wave, .bucket = g->bucket);
+	}
+	if (!g->said_acked && is_held(t, g)) {
+		g->said_acked = true;
+		EMIT(t, XF_SAY_ACKED, .wave = g->wave, .bucket = g->bucket);
+	}
+	if (g->said_moved && g->said_acked)
 		close_grant(t, g);
 }
 
@@ -165,9 +181,8 @@ static void grant(void *m, const void *event)
 	t->slot_of[e->bucket] = (uint16_t)(g - t->grant + 1);
 	t->nopen++;
 	mark_held(t, g);
-	if (is_settled(t, g))
-		close_grant(t, g);
-	else
+	settle(t, g);
+	if (g->open)
 		EMIT(t, XF_PREPARE, .bucket = g->bucket);
 }
 

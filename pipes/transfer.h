@@ -105,7 +105,7 @@ struct xf_engine {
 
 struct xf_grant {
 	uint32_t wave, bucket, first, count;
-	bool open, ready;
+	bool open, ready, said_moved, said_acked;
 	uint8_t *acked, *moved;	/* bit per worker, per receiver of the plan */
 };
 

@@ -18,9 +18,9 @@ run ack r=0 w=0 b=0        -> run
 run ack r=0 w=1 b=0        -> run
 run moved r=1 b=0          -> run
 run ack r=1 w=2 b=0        -> run
-run ack r=2 w=0 b=0        -> run
+run ack r=2 w=0 b=0        -> run acked0
 run digest b=0             -> run
-run moved r=2 b=0          -> run moved0 acked0 staged0 released0
+run moved r=2 b=0          -> run moved0 staged0 released0
 run seal                   -> run finish0 finish1 finish2
 run finished r=0           -> run
 run finished r=2           -> run sealed1
@@ -80,8 +80,8 @@ run ready b=0              -> run offer2:0
 run down                   -> run
 run up                     -> run
 run grant b=1              -> run
-run ack r=2 w=0 b=0        -> run
-run moved r=2 b=0          -> run moved0 acked0 released0 holds0:0 holds1:1
+run ack r=2 w=0 b=0        -> run acked0
+run moved r=2 b=0          -> run moved0 released0 holds0:0 holds1:1
 run grant b=0              -> run prepare0
 run ready b=0              -> run offer0:0 offer1:0
 
