@@ -163,7 +163,7 @@ static int set_options(void *z, int type, size_t frame_max)
 }
 
 /* News of connections; before the first connect, so that none is missed. */
-static int monitor(struct sock *s)
+static int monitor(struct sock *s, int more)
 {
 	static atomic_uint serial;
 	char name[MONITOR_NAME_MAX];
@@ -173,7 +173,7 @@ static int monitor(struct sock *s)
 		 atomic_fetch_add(&serial, 1));
 	if (zmq_socket_monitor(s->zmq, name,
 			       ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
-				       ZMQ_EVENT_DISCONNECTED) < 0)
+				       ZMQ_EVENT_DISCONNECTED | more) < 0)
 		return log_error(E_CONFIG, "zmq monitor: %s",
 				 zmq_strerror(errno));
 	s->monitor = new_socket(ZMQ_PAIR);
@@ -357,7 +357,7 @@ int sock_dial(struct sock *s, const char *endpoint, size_t frame_max)
 
 	if (rc < 0)
 		return rc;
-	rc = monitor(s);
+	rc = monitor(s, 0);
 	if (rc == 0)
 		rc = connect_to(s, endpoint);
 	if (rc < 0)
@@ -371,7 +371,7 @@ int sock_fan(struct sock *s, size_t frame_max)
 
 	if (rc < 0)
 		return rc;
-	rc = monitor(s);
+	rc = monitor(s, ZMQ_EVENT_CONNECTED);
 	if (rc < 0)
 		sock_close(s);
 	return rc;
@@ -512,6 +512,18 @@ int sock_recv(struct sock *s, struct sock_peer *from, struct buf *out)
 	return rc;
 }
 
+static enum sock_news news_of(uint16_t event)
+{
+	switch (event) {
+	case ZMQ_EVENT_DISCONNECTED:
+		return SOCK_LOST;
+	case ZMQ_EVENT_CONNECTED:
+		return SOCK_REACHED;
+	default:
+		return SOCK_UP;
+	}
+}
+
 /* A monitor tells (16 bits event, 32 bits value), then the endpoint. */
 enum sock_news sock_news(struct sock *s, char *endpoint, size_t size)
 {
@@ -533,7 +545,7 @@ enum sock_news sock_news(struct sock *s, char *endpoint, size_t size)
 		BUG("endpoint of %zu bytes in %zu", n, size);
 	memcpy(endpoint, zmq_msg_data(&m), n);
 	endpoint[n] = '\0';
-	news = event == ZMQ_EVENT_DISCONNECTED ? SOCK_LOST : SOCK_UP;
+	news = news_of(event);
 out:
 	zmq_msg_close(&m);
 	return news;

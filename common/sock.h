@@ -65,12 +65,13 @@ int sock_send(struct sock *s, const struct sock_peer *to, struct slice frame);
  * are dropped and counted.  from may be NULL if dialled. */
 int sock_recv(struct sock *s, struct sock_peer *from, struct buf *out);
 
-/* What happened to connections that we dialled, oldest first: the endpoint is
- * there (handshake done), or it was lost (also after a failed handshake: be
- * ready for SOCK_LOST without SOCK_UP).  Frames that came before a loss can
- * be received when it is told: read them first.  Only for sock_dial and
- * sock_fan; endpoint as it was given. */
-enum sock_news { SOCK_QUIET, SOCK_UP, SOCK_LOST };
+/* What happened to connections that we dialled, oldest first: somebody listens
+ * there (a fan only: a stopped process does, a dead one does not), the
+ * endpoint is there (handshake done), or it was lost (also after a failed
+ * handshake: be ready for SOCK_LOST without SOCK_UP).  Frames that came before
+ * a loss can be received when it is told: read them first.  Only for sock_dial
+ * and sock_fan; endpoint as it was given. */
+enum sock_news { SOCK_QUIET, SOCK_REACHED, SOCK_UP, SOCK_LOST };
 enum sock_news sock_news(struct sock *s, char *endpoint, size_t size);
 
 /* poll(2) over descriptors and sockets: exactly one of fd/s is set (fd < 0:

@@ -1,4 +1,5 @@
 #include "pipes/fan.h"
+#include "common/clock.h"
 #include "common/err.h"
 #include "common/log.h"
 
@@ -25,7 +26,10 @@ struct receiver {
 	char *endpoint;
 	struct call *first, *last;
 	struct call *unsent; /* from here on */
-	bool up;
+	bool reached;	     /* somebody listens there */
+	bool up;	     /* and has shaken hands */
+	bool absent;	     /* calls have waited for it in vain */
+	int64_t absent_ms;   /* until when they wait; 0: none does */
 };
 
 struct fan {
@@ -39,7 +43,7 @@ struct fan {
 	size_t nbuckets, open;
 	size_t unsent_bytes;
 	uint64_t next_seq;
-	struct loop_timer flush;
+	struct loop_timer flush, absent;
 	struct msg_arena arena;
 	struct buf in, out;
 };
@@ -195,6 +199,68 @@ static void on_flush(void *arg)
 		flush(f, i);
 }
 
+/* ---- receivers that are not there ---- */
+
+static void watch(struct fan *f, uint32_t id)
+{
+	struct receiver *r = &f->receiver[id];
+
+	if (r->reached || !r->first || r->absent_ms)
+		return;
+	r->absent_ms = clock_mono_ms() + FAN_ABSENT_MS;
+	if (!f->absent.due_ms)
+		loop_arm(f->loop, &f->absent, FAN_ABSENT_MS);
+}
+
+static void reach(struct receiver *r)
+{
+	r->reached = true;
+	r->absent = false;
+	r->absent_ms = 0;
+}
+
+static void miss(struct fan *f, uint32_t id)
+{
+	struct receiver *r = &f->receiver[id];
+	char cause[ENDPOINT_MAX + 64];
+
+	r->absent = true;
+	r->absent_ms = 0;
+	snprintf(cause, sizeof cause, "%s: nobody listens there", r->endpoint);
+	end_all(f, id, -E_UNAVAIL, cause);
+	watch(f, id);
+}
+
+static void on_sock(void *arg);
+
+/* All wait equally long: who is due first was armed for first. */
+static void on_absent(void *arg)
+{
+	struct fan *f = arg;
+	int64_t now = clock_mono_ms(), next = 0;
+
+	on_sock(f);
+	for (uint32_t i = 0; i < f->n; i++) {
+		struct receiver *r = &f->receiver[i];
+
+		/* We were stopped, and so was who connects for us (TM-02). */
+		if (r->absent_ms && now - r->absent_ms > FAN_ABSENT_MS / 2)
+			r->absent_ms = now + FAN_ABSENT_MS;
+		else if (r->absent_ms && r->absent_ms <= now)
+			miss(f, i);
+	}
+	for (uint32_t i = 0; i < f->n; i++) {
+		int64_t due = f->receiver[i].absent_ms;
+
+		if (due && (!next || due < next))
+			next = due;
+	}
+	if (next)
+		loop_arm(f->loop, &f->absent, next > now ? next - now : 0);
+}
+
+/* ---- what comes in ---- */
+
 static void take(struct fan *f, uint32_t id, const struct msg *m)
 {
 	struct call *c = has_seq(m->type) ? *find(f, m->probe.seq) : NULL;
@@ -239,17 +305,24 @@ static void drain(struct fan *f)
 			take_frame(f, id);
 }
 
-static void lost(struct fan *f, uint32_t id)
+static void lose(struct fan *f, uint32_t id)
 {
-	struct receiver *r = &f->receiver[id];
 	char cause[ENDPOINT_MAX + 64];
 
-	if (!r->up)
-		return; /* a failed handshake: it was never there */
-	r->up = false;
-	snprintf(cause, sizeof cause, "%s closed its connection", r->endpoint);
+	f->receiver[id].up = false;
+	snprintf(cause, sizeof cause, "%s closed its connection",
+		 f->receiver[id].endpoint);
 	end_all(f, id, -E_UNAVAIL, cause);
 	f->ops->lost(f->arg, id);
+}
+
+/* After a failed handshake it was never there. */
+static void lost(struct fan *f, uint32_t id)
+{
+	f->receiver[id].reached = false;
+	if (f->receiver[id].up)
+		lose(f, id);
+	watch(f, id);
 }
 
 static void take_news(struct fan *f)
@@ -269,6 +342,8 @@ static void take_news(struct fan *f)
 		if (news == SOCK_LOST)
 			lost(f, id);
 		else
+			reach(&f->receiver[id]);
+		if (news == SOCK_UP)
 			f->receiver[id].up = true;
 		flush(f, id);
 	}
@@ -310,6 +385,8 @@ struct fan *fan_new(struct loop *l, const struct fan_ops *ops, void *arg)
 	f->next_seq = 1;
 	f->flush.fn = on_flush;
 	f->flush.arg = f;
+	f->absent.fn = on_absent;
+	f->absent.arg = f;
 	if (sock_fan(&f->sock, FRAME_MAX) < 0) {
 		free(f);
 		return NULL;
@@ -328,6 +405,7 @@ void fan_free(struct fan *f)
 		free(f->receiver[i].endpoint);
 	}
 	loop_disarm(f->loop, &f->flush);
+	loop_disarm(f->loop, &f->absent);
 	loop_del_sock(f->loop, &f->sock);
 	sock_close(&f->sock);
 	msg_arena_release(&f->arena);
@@ -403,6 +481,7 @@ int fan_call(struct fan *f, uint32_t receiver, struct msg *m, uint64_t tag,
 	c->deadline.arg = c;
 	loop_arm(f->loop, &c->deadline, (int64_t)deadline_ms);
 	link_call(f, c);
+	watch(f, receiver);
 	flush(f, receiver);
 	return 0;
 }
@@ -411,6 +490,11 @@ void fan_forget(struct fan *f, uint32_t receiver)
 {
 	while (f->receiver[receiver].first)
 		end_call(f, f->receiver[receiver].first);
+}
+
+bool fan_is_absent(const struct fan *f, uint32_t receiver)
+{
+	return f->receiver[receiver].absent;
 }
 
 size_t fan_open_calls(const struct fan *f)

@@ -3,8 +3,8 @@
  *
  * A stage (commit, transfer) talks to every receiver of the plan through one
  * socket.  A request gets a seq; it ends exactly once: by its reply, by its
- * deadline (-E_TIMEOUT), by the receiver's disconnect (-E_UNAVAIL), by a frame
- * of the receiver's that is none (-E_PROTO), or by fan_forget().  Replies to
+ * deadline (-E_TIMEOUT), by the receiver's disconnect or absence (-E_UNAVAIL),
+ * by a frame of the receiver's that is none (-E_PROTO), or by fan_forget().  Replies to
  * anything else (late, double, unknown, of the wrong type) go to `stray`, and
  * change nothing (I5, I10, ZQ-12).  An offer to a receiver with several
  * workers is answered by one ack per worker: such a request is made with
@@ -14,7 +14,9 @@
  * Requests to a receiver that is not connected (not yet, or not again), or
  * that does not read, wait here until their deadlines; nothing is sent into
  * a pipe that has no peer (ZQ-05).  What waits is bounded by FAN_CALLS_MAX
- * and FAN_BYTES_MAX.
+ * and FAN_BYTES_MAX.  At an endpoint where nobody even listens (the process
+ * is dead, or was never there) they wait no longer than FAN_ABSENT_MS: time
+ * for a start.  A stopped process still listens.
  */
 #ifndef WEIR_FAN_H
 #define WEIR_FAN_H
@@ -24,6 +26,7 @@
 
 #define FAN_CALLS_MAX	(1u << 18)	/* not yet ended */
 #define FAN_BYTES_MAX	(256u << 20)	/* of frames not yet sent */
+#define FAN_ABSENT_MS	2000		/* then nobody is there */
 
 struct fan;
 
@@ -58,6 +61,9 @@ int fan_call(struct fan *f, uint32_t receiver, struct msg *m, uint64_t tag,
 	     uint32_t replies, uint64_t deadline_ms);
 /* Ends all calls of a receiver silently; later replies are stray. */
 void fan_forget(struct fan *f, uint32_t receiver);
+/* Did the last calls end because nobody listens there, and does still nobody,
+ * as far as we know? */
+bool fan_is_absent(const struct fan *f, uint32_t receiver);
 /* Calls not yet ended. */
 size_t fan_open_calls(const struct fan *f);
 

@@ -5,6 +5,9 @@
 #include "tests/tap.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define PATIENCE_MS 10000 /* a bound, not a measure */
@@ -330,7 +333,33 @@ static void test_absent(const char *endpoint)
 	ok(until(&seen.ends, 1), "ZQ-05 ends by its deadline");
 	ok(strstr(log_cause(), "not connected") != NULL, "ZQ-05 %s",
 	   log_cause());
+	ok(!fan_is_absent(f, 2), "too early to say that nobody is there");
+	call(2, 1, 20 * PATIENCE_MS);
+	ok(until(&seen.ends, 2), "FL-01 nobody listens: ends long before it");
+	eq_i64(seen.rc, -E_UNAVAIL, "as unavailable");
+	ok(strstr(log_cause(), endpoint) != NULL, "ZQ-05 %s", log_cause());
+	ok(fan_is_absent(f, 2), "known to be absent");
 	fake[0].got = 0;
+}
+
+/* Like a stopped process: the kernel accepts, nobody shakes hands. */
+static void test_silent(const char *path, const char *endpoint)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	reset();
+	snprintf(sa.sun_path, sizeof sa.sun_path, "%s", path);
+	ok(fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0 &&
+		   listen(fd, 8) == 0,
+	   "a silent listener");
+	eq_i64(fan_add(f, endpoint), 0, "add it");
+	call(3, 1, FAN_ABSENT_MS + FAN_ABSENT_MS / 2);
+	ok(until(&seen.ends, 1), "TM-02 waited for");
+	eq_i64(seen.rc, -E_TIMEOUT, "to the deadline");
+	ok(!fan_is_absent(f, 3), "it may live");
+	close(fd);
+	unlink(path);
 }
 
 int main(void)
@@ -362,6 +391,8 @@ int main(void)
 	test_lost();
 	snprintf(absent, sizeof absent, "ipc://%s/absent", dir);
 	test_absent(absent);
+	snprintf(absent, sizeof absent, "ipc://%s/silent", dir);
+	test_silent(absent + strlen("ipc://"), absent);
 	call(0, 1, PATIENCE_MS); /* open at the end: freed */
 	fan_free(f);
 	fake_stop(0);

@@ -199,6 +199,16 @@ static bool echoes(struct sock *s, const struct sock_peer *name, const char *t)
 	return good;
 }
 
+static enum sock_news up_wait(struct sock *s, char *ep, size_t size)
+{
+	enum sock_news news;
+
+	do
+		news = news_wait(s, ep, size);
+	while (news == SOCK_REACHED);
+	return news;
+}
+
 /* Must come first: children use zmq, so we must not have yet. */
 static void test_fan(void)
 {
@@ -213,8 +223,8 @@ static void test_fan(void)
 	sock_fan(&f, FRAME);
 	eq_i64(sock_fan_add(&f, at("r1"), &one), 0, "add one");
 	eq_i64(sock_fan_add(&f, at("r2"), &two), 0, "add another");
-	eq_i64(news_wait(&f, ep, sizeof ep), SOCK_UP, "one is up");
-	eq_i64(news_wait(&f, ep, sizeof ep), SOCK_UP, "the other is up");
+	eq_i64(up_wait(&f, ep, sizeof ep), SOCK_UP, "one is up");
+	eq_i64(up_wait(&f, ep, sizeof ep), SOCK_UP, "the other is up");
 	ok(echoes(&f, &one, "a"), "one echoes, under our name");
 	ok(echoes(&f, &two, "b"), "two echoes");
 	end(p1);
@@ -263,6 +273,10 @@ static void test_slow(void)
 			}
 			sent++;
 		}
+		/* libzmq looks for room once in a millisecond only: the mark
+		 * may be told although all has arrived. */
+		if (sent == got)
+			continue;
 		if (recv_wait(&a, &peer, &in) != 1)
 			break;
 		snprintf(want, sizeof want, "%u", got++);
