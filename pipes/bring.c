@@ -203,7 +203,7 @@ static enum homing_ev meaning(struct bring_one *o, enum engine_call call)
 	if (o->fenced)
 		return HE_REFUSED;
 	if (o->rc < 0)
-		return HE_FAILED;
+		return o->e->absent ? HE_GONE : HE_FAILED;
 	if (call == EC_PROBE && is_serving(o->e))
 		return is_paused(o->e) ? HE_HELD : HE_THERE;
 	if (call == EC_RECEIPT && !is_right(o->e))

@@ -254,9 +254,9 @@ static void on_reply(void *arg, uint32_t receiver, uint64_t tag,
 	struct engine *e = r->e;
 	enum engine_call call = TAG_CALL(tag);
 
-	(void)receiver;
 	if (e->open[call].left == 0 || TAG_ROUND(tag) != e->open[call].round)
 		return; /* of a call that was given up */
+	e->absent = rc == -E_UNAVAIL && fan_is_absent(h->fan, receiver);
 	if (rc < 0)
 		rc = blame(e, &e->part[r->part], call, rc, log_cause());
 	else

@@ -4,7 +4,9 @@
  * An adapter fills one const table; no slot is NULL (what an engine cannot or
  * need not do is engine_skip).  Every call is asynchronous and is answered
  * once, by host->answer, never from inside the call: 0, or -E_* with the
- * cause in e->cause.  -E_TIMEOUT when ask->ms are over.  A second call of the
+ * cause in e->cause.  -E_TIMEOUT when ask->ms are over; -E_UNAVAIL when the
+ * engine went away, and e->absent when its process is known not to be there:
+ * then it serves nothing and has access to nothing.  A second call of the
  * same kind forgets the first one.  Calls may be made back to back; an
  * adapter keeps their order at the engine.
  *
@@ -103,6 +105,7 @@ struct engine {
 	struct engine_part *part;
 	uint32_t nparts;
 	char cause[ENGINE_CAUSE];	/* of the last failed answer */
+	bool absent;			/* ... it said: nobody is there */
 	struct engine_open {		/* a call that is not answered yet */
 		uint32_t left;		/* parts; 0: no such call */
 		uint32_t round;		/* tells its replies from older ones */

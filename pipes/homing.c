@@ -17,26 +17,43 @@ DO(timer, HA_TIMER)
 DO(home, HA_HOME)
 DO(away, HA_AWAY)
 
+static void look(void *m, const void *event)
+{
+	((struct homing *)m)->hurried = true;
+	probe(m, event);
+}
+
+static bool is_hurried(const void *m, const void *event)
+{
+	(void)event;
+	return ((const struct homing *)m)->hurried;
+}
+
 /* clang-format off */
 static const struct fsm_edge edges[] = {
 	{ HS_IDLE,    HE_FORWARD,  NULL, swap, HS_SWAP, NULL },
 	{ HS_IDLE,    HE_FIND,     NULL, probe, HS_FIND, NULL },
+	{ HS_IDLE,    HE_LOOK,     NULL, look, HS_FIND, NULL },
 	{ HS_IDLE,    HE_BACK,     NULL, cancel, HS_CANCEL, NULL },
 
 	{ HS_FIND,    HE_OK,       NULL, receipt, HS_RECEIPT, NULL },
 	{ HS_FIND,    HE_THERE,    NULL, home, HS_HOME, NULL },
 	{ HS_FIND,    HE_HELD,     NULL, swap, HS_SWAP, NULL },
 	{ HS_FIND,    HE_FAILED,   NULL, timer, HS_WAIT, NULL },
+	{ HS_FIND,    HE_GONE,     is_hurried, away, HS_AWAY, NULL },
+	{ HS_FIND,    HE_GONE,     NULL, timer, HS_WAIT, NULL },
 	{ HS_FIND,    HE_REFUSED,  NULL, away, HS_AWAY, NULL },
 	{ HS_FIND,    HE_DEADLINE, NULL, away, HS_AWAY, NULL },
 
 	{ HS_RECEIPT, HE_OK,       NULL, swap, HS_SWAP, NULL },
 	{ HS_RECEIPT, HE_FAILED,   NULL, timer, HS_WAIT, NULL },
+	{ HS_RECEIPT, HE_GONE,     NULL, timer, HS_WAIT, NULL },
 	{ HS_RECEIPT, HE_REFUSED,  NULL, away, HS_AWAY, NULL },
 	{ HS_RECEIPT, HE_DEADLINE, NULL, away, HS_AWAY, NULL },
 
 	{ HS_SWAP,    HE_OK,       NULL, home, HS_HOME, NULL },
 	{ HS_SWAP,    HE_FAILED,   NULL, timer, HS_WAIT, NULL },
+	{ HS_SWAP,    HE_GONE,     NULL, timer, HS_WAIT, NULL },
 	{ HS_SWAP,    HE_REFUSED,  NULL, away, HS_AWAY, NULL },
 	{ HS_SWAP,    HE_DEADLINE, NULL, away, HS_AWAY, NULL },
 
@@ -45,6 +62,8 @@ static const struct fsm_edge edges[] = {
 
 	{ HS_CANCEL,  HE_OK,       NULL, home, HS_HOME, NULL },
 	{ HS_CANCEL,  HE_FAILED,   NULL, timer, HS_WAIT_BACK, NULL },
+	/* It serves nothing and reads nothing: somebody must look at it. */
+	{ HS_CANCEL,  HE_GONE,     NULL, away, HS_AWAY, NULL },
 	/* Fenced off: a newer run owns the engine, ours is closed there. */
 	{ HS_CANCEL,  HE_REFUSED,  NULL, home, HS_HOME, NULL },
 	{ HS_CANCEL,  HE_DEADLINE, NULL, away, HS_AWAY, NULL },
@@ -65,9 +84,10 @@ static_assert(COUNT(states) == HS_NSTATES, "name every state");
 
 static const char *const events[] = {
 	[HE_FORWARD] = "forward", [HE_FIND] = "find",
-	[HE_BACK] = "back",	  [HE_OK] = "ok",
-	[HE_THERE] = "there",	  [HE_HELD] = "held",
-	[HE_FAILED] = "failed",	  [HE_REFUSED] = "refused",
+	[HE_LOOK] = "look",	  [HE_BACK] = "back",
+	[HE_OK] = "ok",		  [HE_THERE] = "there",
+	[HE_HELD] = "held",	  [HE_FAILED] = "failed",
+	[HE_GONE] = "gone",	  [HE_REFUSED] = "refused",
 	[HE_TIMER] = "timer",	  [HE_DEADLINE] = "deadline",
 };
 static_assert(COUNT(events) == HE_NEVENTS, "name every event");

@@ -9,7 +9,8 @@
  * the engine is away (lagging, or for the registry's attention).  Swap and
  * cancel are idempotent, so that a lost reply costs a repetition and no more.
  * After a failed swap the engine is probed again: it may have been restarted
- * and then rehashes its slot for a fresh receipt first.  Pure.
+ * and then rehashes its slot for a fresh receipt first.  A dead engine is
+ * waited for on the way forward only: there is nothing to cancel in it.  Pure.
  */
 #ifndef WEIR_HOMING_H
 #define WEIR_HOMING_H
@@ -25,11 +26,13 @@ enum homing_state {
 enum homing_ev {
 	HE_FORWARD,	/* boot known, receipt given in this run */
 	HE_FIND,	/* forward, but nothing is known of the engine */
+	HE_LOOK,	/* the same, but a dead one is not waited for */
 	HE_BACK,
 	HE_OK,		/* the call at hand succeeded */
 	HE_THERE,	/* find: serves the version already, not paused */
 	HE_HELD,	/* find: serves it, but is paused */
 	HE_FAILED,	/* the call at hand failed; may be tried again */
+	HE_GONE,	/* ... because nobody is there */
 	HE_REFUSED,	/* ... and will fail for ever (fenced off) */
 	HE_TIMER, HE_DEADLINE,
 	HE_NEVENTS
@@ -44,6 +47,7 @@ enum homing_act {
 struct homing {
 	uint8_t state;
 	uint8_t act;		/* enum homing_act of the event at hand */
+	bool hurried;		/* HE_LOOK started it */
 };
 
 extern const struct fsm_table homing_table;

@@ -12,7 +12,7 @@ struct recover_item {
 	struct buf copy;	    /* a record that outlives its arena */
 	struct msg_arena arena;
 	struct engine *e;
-	bool decided, home;
+	bool decided, known, home; /* known: from attention, to be away */
 };
 
 static struct recover_item *new_item(struct recover *r)
@@ -64,6 +64,7 @@ static int add_attention(struct recover *r, struct slice frame)
 				 msg_name(m.type));
 	it->who = m.attention.engine;
 	it->decided = m.attention.decided;
+	it->known = true;
 	it->goal.epoch = m.attention.epoch;
 	it->goal.instance = UINT32_MAX;
 	it->goal.version = m.attention.version;
@@ -188,6 +189,14 @@ static void on_answer(void *arg, struct engine *e, enum engine_call call,
 	bring_answer(&r->bring, e, call, rc);
 }
 
+/* One that was away already is not waited for again at each push. */
+static enum homing_ev direction(const struct recover_item *it)
+{
+	if (!it->decided)
+		return HE_BACK;
+	return it->known ? HE_LOOK : HE_FIND;
+}
+
 /* Goals are lent to the engines: the items do not move any more. */
 static int ask_all(struct recover *r, struct loop *l)
 {
@@ -212,8 +221,7 @@ static int ask_all(struct recover *r, struct loop *l)
 			return -E_CONFIG;
 	}
 	for (uint32_t i = 0; i < r->nitems; i++)
-		bring_it(&r->bring, r->item[i].e,
-			 r->item[i].decided ? HE_FIND : HE_BACK);
+		bring_it(&r->bring, r->item[i].e, direction(&r->item[i]));
 	return 0;
 }
 
