@@ -39,10 +39,21 @@ static void compare_content(struct commit_io *c)
 
 void commit_drained(struct commit_io *c, const struct m_drained *d)
 {
-	if (c->m.state != CS_LOAD && c->m.state != CS_HASH)
+	if (c->m.state > CS_HASH)
 		return; /* said again after a restart */
 	c->drained = *d;
-	c->goal.content = d->content;
+	c->has_drained = true;
+	commit_take_drained(c);
+}
+
+/* Transfer says it once on a link; a restarted commit may still be probing
+ * then. */
+void commit_take_drained(struct commit_io *c)
+{
+	if (!c->has_drained ||
+	    (c->m.state != CS_LOAD && c->m.state != CS_HASH))
+		return;
+	c->goal.content = c->drained.content;
 	commit_phase(c, PHASE_SEAL);
 	if (c->m.state == CS_HASH)
 		compare_content(c);

@@ -72,7 +72,8 @@ struct commit_io {
 	char *verdict_cause;
 	struct loop_timer end_timer;
 
-	struct m_drained drained;
+	struct m_drained drained;	/* of whenever it was said */
+	bool has_drained;
 	struct digest published;	/* content of an already decided one */
 	int64_t start_ms, phase_ms[PHASE_N];
 };
@@ -103,6 +104,8 @@ void commit_exclude(struct commit_io *c, uint32_t engine);
 
 /* commit_end.c */
 void commit_drained(struct commit_io *c, const struct m_drained *d);
+/* `opened` is out: a `drained` that came before it counts now. */
+void commit_take_drained(struct commit_io *c);
 void commit_ask_receipts(struct commit_io *c);
 void commit_receipt(struct commit_io *c, struct engine *e, int rc);
 void commit_decide(struct commit_io *c);

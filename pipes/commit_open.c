@@ -664,6 +664,7 @@ void commit_tell_opened(struct commit_io *c)
 		if (c->m.engine[i].out)
 			stage_send(c->s, UP, &x);
 	}
+	commit_take_drained(c);
 }
 
 void commit_exclude(struct commit_io *c, uint32_t engine)
