@@ -171,12 +171,14 @@ ACT(make)
 	e->buckets = b->buckets;
 	e->worker = b->worker;
 	e->workers = b->workers;
+	e->busy = 1;
 	engine_push(e, EN_DO_MAKE);
 }
 
 ACT(made)
 {
 	(void)ev;
+	e->busy--;
 	engine_reply(e, EN_BEGIN);
 }
 
@@ -317,6 +319,9 @@ static const struct fsm_edge slot_edges[] = {
 
 	ROW(EN_MAKING, EN_MADE, NULL, made, EN_FILLING, NULL),
 	ROW(EN_MAKING, EN_MAKE_FAILED, NULL, make_failed, EN_IDLE, NULL),
+	ROW(EN_MAKING, EN_BEGIN, is_same, NULL, EN_MAKING,
+	    "answered when made"),
+	GIVES_WAY(EN_MAKING),
 
 	ANSWERS(EN_FILLING),
 	ROW(EN_FILLING, EN_COPY_BEGUN, NULL, copy_begun, EN_FILLING, NULL),
@@ -355,6 +360,8 @@ static const struct fsm_edge slot_edges[] = {
 	ROW(EN_BROKEN, EN_BEGIN, is_newer, drop_and_make, EN_MAKING, NULL),
 	ROW(EN_BROKEN, EN_CANCEL, NULL, drop, EN_IDLE, NULL),
 
+	ROW(EN_DROPPING, EN_MADE, NULL, job_ended, EN_DROPPING, NULL),
+	ROW(EN_DROPPING, EN_MAKE_FAILED, NULL, job_ended, EN_DROPPING, NULL),
 	ROW(EN_DROPPING, EN_COPIED, NULL, job_ended, EN_DROPPING, NULL),
 	ROW(EN_DROPPING, EN_COPY_FAILED, NULL, job_ended, EN_DROPPING, NULL),
 	ROW(EN_DROPPING, EN_SEAL_OK, NULL, job_ended, EN_DROPPING, NULL),

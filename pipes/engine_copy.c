@@ -243,6 +243,8 @@ void shell_pool_ready(void *arg)
 	while ((job = pool_next(sh->pool))) {
 		if (job == &sh->seal.job)
 			end_seal(sh, &sh->seal);
+		else if (job == &sh->make.job)
+			shell_made(sh);
 		else
 			end_copy(sh, (struct copy_job *)job);
 	}

@@ -43,12 +43,8 @@ static void open_slot(struct shell *sh)
 	fill_init(&sh->fill, &sh->slot, sh->m.buckets);
 }
 
-static void make(struct shell *sh)
+static void end_make(struct shell *sh, int rc)
 {
-	int rc;
-
-	open_slot(sh);
-	rc = store_make(&sh->store, &sh->slot, &sh->files);
 	if (rc < 0)
 		shell_drop_slot(sh);
 	else
@@ -57,6 +53,41 @@ static void make(struct shell *sh)
 			 (ull)sh->slot.version, (ull)sh->slot.bytes,
 			 sh->slot.nfiles);
 	shell_report(sh, rc < 0 ? EN_MAKE_FAILED : EN_MADE, rc);
+}
+
+static void run_make(struct job *job)
+{
+	struct make_job *j = (struct make_job *)job;
+
+	log_adopt_cause(0, "");
+	j->rc = store_make_space(&j->making, j->cancel, &j->made);
+	snprintf(j->cause, sizeof j->cause, "%s",
+		 j->rc == -E_AGAIN ? "cancelled" : log_cause());
+}
+
+void shell_made(struct shell *sh)
+{
+	struct make_job *j = &sh->make;
+
+	sh->files = j->made;
+	j->made = (struct store_files){ 0 };
+	if (j->rc < 0)
+		log_adopt_cause(-j->rc, j->cause);
+	end_make(sh, j->rc);
+}
+
+static void make(struct shell *sh)
+{
+	struct make_job *j = &sh->make;
+	int rc;
+
+	open_slot(sh);
+	*j = (struct make_job){ .job.fn = run_make, .cancel = &sh->cancel };
+	rc = store_make_names(&sh->store, &sh->slot, &j->making);
+	if (rc < 0)
+		end_make(sh, rc);
+	else
+		BUG_ON(pool_submit_take(sh->pool, &j->job) < 0);
 }
 
 static void run_seal(struct job *job)

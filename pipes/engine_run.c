@@ -439,6 +439,8 @@ static void stop(struct shell *sh)
 	for (uint32_t i = 0; i < sh->nout; i++)
 		buf_release(&sh->out[i].frame);
 	free(sh->out);
+	store_make_undo(&sh->make.making);
+	store_files_release(&sh->make.made);
 	shell_drop_slot(sh);
 	store_slot_release(&sh->next);
 	store_close(&sh->store);

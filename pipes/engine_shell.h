@@ -56,6 +56,15 @@ struct seal_job {
 	char cause[256];
 };
 
+struct make_job {
+	struct job job;		/* first: the pool's */
+	struct store_making making;
+	struct store_files made;
+	const atomic_bool *cancel;
+	int rc;
+	char cause[256];
+};
+
 struct shell {
 	const struct engine_conf *conf;
 	struct loop *loop;
@@ -85,6 +94,7 @@ struct shell {
 	size_t ngrave;
 	struct copy_task **task;	/* by bucket; NULL: none on its way */
 	struct seal_job seal;
+	struct make_job make;
 	atomic_bool cancel;
 
 	struct child hook;
@@ -115,6 +125,7 @@ void shell_answer(struct shell *sh, const struct asker *to,
 void shell_refuse(struct shell *sh, const struct asker *to, int code,
 		  uint32_t bucket, const char *cause);
 
+void shell_made(struct shell *sh);	/* sh->make came back */
 void shell_offer(struct shell *sh);
 void shell_pool_ready(void *arg);
 /* Lets go of everything that belongs to the slot; no job may run. */

@@ -24,8 +24,11 @@
 #include "common/slotfile.h"
 #include "pipes/msg.h"
 
+#include <stdatomic.h>
+
 #define STORE_PATH_MAX	255	/* bytes of a file's path in a version */
 #define STORE_DEPTH_MAX 16	/* components of it */
+#define STORE_NAME_SIZE 64	/* "versions/000042" and its like */
 #define STORE_FILES_MAX 8192	/* of a version, as in msg.def */
 #define STORE_BOOT_LEN	32	/* characters of an engine's boot id */
 
@@ -85,15 +88,34 @@ int store_set_fence(struct store *s, const struct fence *f, uint64_t highest);
  * removal of retired versions and of staging give back.  0 on failure. */
 uint64_t store_room(const struct store *s);
 
+/* A version whose place is being made; see below.  Owned by who makes it. */
+struct store_making {
+	struct store *s;
+	const struct store_slot *slot;	/* lent until the end */
+	int dirfd;			/* staging/N; -1: none */
+	char from[STORE_NAME_SIZE];	/* versions/R, or "" */
+	struct store_files old;		/* what was kept open of R */
+	struct store_files made;
+};
+
 /*
  * Makes staging/N with all files of slot at their sizes, space reserved,
  * contents undefined, and opens them.  Whatever was in staging is dropped;
  * the oldest version beyond keep gives its files, others beyond keep are
  * removed.  -E_IO naming need and have if space lacks (then staging/N is gone
  * again).
+ *
+ * In two steps: fresh pages of a large version take seconds, which a loop
+ * must not wait for.  store_make_space() may run in a thread and ends early,
+ * with -E_AGAIN, when cancel is set; k is used up by it, and by a failed
+ * store_make_names().
  */
-int store_make(struct store *s, const struct store_slot *slot,
-	       struct store_files *out);
+int store_make_names(struct store *s, const struct store_slot *slot,
+		     struct store_making *k);
+int store_make_space(struct store_making *k, const atomic_bool *cancel,
+		     struct store_files *out);
+/* Gives up between the two; fine on one that is {0} or used up. */
+void store_make_undo(struct store_making *k);
 /* Keeps the open files of a version that was published. */
 void store_keep_take(struct store *s, struct store_files *f);
 void store_files_release(struct store_files *f);

@@ -7,8 +7,6 @@
 
 #include "pipes/store.h"
 
-#define STORE_NAME_SIZE 64	/* "versions/000042" and its like */
-
 /* dir/000042; returns out. */
 char *store_name(char out[STORE_NAME_SIZE], const char *dir, uint64_t version);
 /* The number in exactly such a last component, else 0. */

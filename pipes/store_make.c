@@ -36,8 +36,9 @@ static int walk_entry(int dirfd, const char *name, int depth, file_fn *fn,
 		return log_error(E_IO, "%s: too deep", name);
 	fd = openat(dirfd, name,
 		    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 ? log_errno(E_IO, "open %s", name)
-		      : walk_take(fd, depth - 1, fn, arg);
+	if (fd < 0) /* space is asked for while a version is made or dropped */
+		return errno == ENOENT ? 0 : log_errno(E_IO, "open %s", name);
+	return walk_take(fd, depth - 1, fn, arg);
 }
 
 /* fn for each file below the directory fd; then for the directory itself,
@@ -204,16 +205,7 @@ int store_drop_staging(struct store *s)
 
 /* ---- the slot's own files, reached from its directory ---- */
 
-struct making {
-	struct store *s;
-	const struct store_slot *slot;
-	int dirfd;		    /* staging/N */
-	char from[STORE_NAME_SIZE]; /* versions/R, or "" */
-	struct store_files old;	    /* what was kept open of R */
-	struct store_files made;
-};
-
-static int make_parents(const struct making *k, const char *path)
+static int make_parents(const struct store_making *k, const char *path)
 {
 	for (const char *p = strchr(path, '/'); p; p = strchr(p + 1, '/')) {
 		char *dir = xstrndup(path, (size_t)(p - path));
@@ -228,7 +220,7 @@ static int make_parents(const struct making *k, const char *path)
 
 /* A name that the old version has as well moves here; its file may be used
  * if it turns out to be nobody else's. */
-static int move_old(const struct making *k, const char *path)
+static int move_old(const struct store_making *k, const char *path)
 {
 	char *old;
 	int rc = 0;
@@ -243,7 +235,7 @@ static int move_old(const struct making *k, const char *path)
 	return rc;
 }
 
-static int take_names(const struct making *k)
+static int take_names(const struct store_making *k)
 {
 	int rc = 0;
 
@@ -268,7 +260,7 @@ static bool is_same_file(int fd, int dirfd, const char *path)
 }
 
 /* The file of that name, if it was kept open and nobody else has it. */
-static bool take_kept(struct making *k, const struct store_file *f,
+static bool take_kept(struct store_making *k, const struct store_file *f,
 		      struct slotfile *out)
 {
 	for (uint32_t i = 0; i < k->old.n; i++) {
@@ -286,7 +278,7 @@ static bool take_kept(struct making *k, const struct store_file *f,
 	return false;
 }
 
-static int open_file(struct making *k, const struct store_file *f,
+static int open_file(struct store_making *k, const struct store_file *f,
 		     struct slotfile *out)
 {
 	int rc = slotfile_reuse(out, k->dirfd, f->path, f->bytes);
@@ -297,7 +289,7 @@ static int open_file(struct making *k, const struct store_file *f,
 	return rc < 0 ? rc : slotfile_create(out, k->dirfd, f->path, f->bytes);
 }
 
-static int fill_dir(struct making *k)
+static int list_files(struct store_making *k)
 {
 	uint32_t n = k->slot->nfiles;
 	struct store_files *m = &k->made;
@@ -315,9 +307,6 @@ static int fill_dir(struct making *k)
 	}
 	/* A file that is still open here would refuse its own lease. */
 	store_files_release(&k->old);
-	for (uint32_t i = 0; i < m->n && rc >= 0; i++)
-		if (m->file[i].fd < 0)
-			rc = open_file(k, &k->slot->file[i], &m->file[i]);
 	return rc;
 }
 
@@ -350,7 +339,7 @@ static void unkeep(struct store *s, uint64_t version, struct store_files *out)
 }
 
 /* Frees all versions beyond keep but the one to be reused. */
-static int retire(struct store *s, struct making *k)
+static int retire(struct store *s, struct store_making *k)
 {
 	uint64_t reused = oldest_retired(s), next;
 	int rc;
@@ -387,7 +376,7 @@ static int check_room(const struct store *s, const struct store_slot *slot)
 			 (unsigned long long)have);
 }
 
-static int make_dir(struct making *k)
+static int make_dir(struct store_making *k)
 {
 	char name[STORE_NAME_SIZE];
 	int rc;
@@ -397,32 +386,59 @@ static int make_dir(struct making *k)
 	if (rc < 0)
 		return rc;
 	rc = k->dirfd = io_open_dir(k->s->dirfd, name);
-	if (rc >= 0) {
-		rc = fill_dir(k);
-		close(k->dirfd);
-	}
-	if (rc < 0) {
-		store_files_release(&k->made);
-		io_remove_tree(k->s->dirfd, name);
-	}
-	return rc;
+	return rc < 0 ? rc : list_files(k);
 }
 
-int store_make(struct store *s, const struct store_slot *slot,
-	       struct store_files *out)
+void store_make_undo(struct store_making *k)
 {
-	struct making k = { .s = s, .slot = slot };
+	char name[STORE_NAME_SIZE];
+
+	if (!k->s)
+		return;
+	store_files_release(&k->old);
+	store_files_release(&k->made);
+	io_remove_tree(k->s->dirfd,
+		       store_name(name, "staging", k->slot->version));
+	if (k->dirfd >= 0)
+		close(k->dirfd);
+	*k = (struct store_making){ 0 };
+}
+
+int store_make_names(struct store *s, const struct store_slot *slot,
+		     struct store_making *k)
+{
 	int rc = check_room(s, slot);
 
+	*k = (struct store_making){ .s = s, .slot = slot, .dirfd = -1 };
 	if (rc >= 0)
 		rc = store_drop_staging(s);
 	if (rc >= 0)
-		rc = retire(s, &k);
+		rc = retire(s, k);
 	if (rc >= 0)
-		rc = make_dir(&k);
-	store_files_release(&k.old);
+		rc = make_dir(k);
 	if (rc < 0)
+		store_make_undo(k);
+	return rc < 0 ? rc : 0;
+}
+
+int store_make_space(struct store_making *k, const atomic_bool *cancel,
+		     struct store_files *out)
+{
+	struct store_files *m = &k->made;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < m->n && rc >= 0; i++) {
+		if (atomic_load(cancel))
+			rc = -E_AGAIN;
+		else if (m->file[i].fd < 0)
+			rc = open_file(k, &k->slot->file[i], &m->file[i]);
+	}
+	if (rc < 0) {
+		store_make_undo(k);
 		return rc;
-	*out = k.made;
+	}
+	*out = *m;
+	close(k->dirfd);
+	*k = (struct store_making){ 0 };
 	return 0;
 }

@@ -84,6 +84,16 @@ static int fill(struct store_files *f, uint64_t version)
 	return io_pwrite_full(f->file[1].fd, text, 100, 0) < 0 ? -E_IO : 0;
 }
 
+static int make(struct store *s, const struct store_slot *slot,
+		struct store_files *out)
+{
+	static const atomic_bool never;
+	struct store_making k;
+	int rc = store_make_names(s, slot, &k);
+
+	return rc < 0 ? rc : store_make_space(&k, &never, out);
+}
+
 /* begin, fill, seal, swap: as the engine does it. */
 static int push(struct store *s, uint64_t version)
 {
@@ -93,7 +103,7 @@ static int push(struct store *s, uint64_t version)
 	int rc = store_set_fence(s, &fence, version);
 
 	if (rc >= 0)
-		rc = store_make(s, &slot, &f);
+		rc = make(s, &slot, &f);
 	if (rc >= 0)
 		rc = fill(&f, version);
 	if (rc >= 0)

@@ -68,6 +68,21 @@ filling/open    begin v=1 n=1        -> filling/open reply:begin
 filling/open    begin v=1 n=2        -> filling/open refuse:begin:E_PROTO
 filling/open    begin v=2 n=1        -> filling/open refuse:begin:E_PROTO
 
+story the space of a large version takes its time
+idle/open       begin v=1 n=1        -> making/open make
+making/open     begin v=1 n=1        -> making/open
+making/open     offer v=1            -> making/open refuse:offer:E_PROTO
+making/open     made                 -> filling/open reply:begin
+
+story a cancel waits for the space, and the next run for the cancel
+idle/open       begin v=1            -> making/open make
+making/open     cancel               -> dropping/open refuse:begin:E_FENCED stop
+dropping/open   begin v=1 e=2        -> dropping/open
+dropping/open   made                 -> making/open drop reply:cancel make
+making/open     begin v=2 e=3        -> dropping/open stop
+dropping/open   make-failed          -> making/open drop make
+making/open     made                 -> filling/open reply:begin
+
 story no space
 idle/open       begin v=1            -> making/open make
 making/open     make-failed          -> idle/open refuse:begin:E_IO
