@@ -422,7 +422,8 @@ static int check_part(struct commit_io *c, struct engine *e,
 		return log_error(E_UNAVAIL,
 				 "engine %s (%s) was restarted during the run",
 				 e->name, p->endpoint);
-	if (f->registry[0] && strcmp(f->registry, c->reg.id) != 0)
+	if (f->registry[0] && strcmp(f->registry, c->reg.id) != 0 &&
+	    !f->adopts)
 		return log_error(E_FENCED,
 				 "engine %s (%s) belongs to registry %s, ours "
 				 "is %s; start it with --adopt to take it over",

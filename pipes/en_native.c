@@ -185,6 +185,7 @@ static void take_state(struct engine_part *p, const struct m_state *s)
 	f->content = s->content;
 	f->sealed = s->sealed;
 	f->paused = s->paused;
+	f->adopts = s->adopts;
 }
 
 static void take_receipt(struct engine_part *p, const struct m_receipt *r)
@@ -209,6 +210,18 @@ static void take_receipt(struct engine_part *p, const struct m_receipt *r)
 	text_of(o->post_load, sizeof o->post_load, r->post_load);
 }
 
+/* Fenced off because it was started again: not for ever, as by a newer run;
+ * a probe learns its new boot. */
+static int refusal(const struct engine_part *p, const struct m_refused *r)
+{
+	bool reborn = p->boot[0] && r->boot.n > 0 &&
+		      !slice_eq(r->boot, slice_of(p->boot));
+
+	if (r->code == E_FENCED && reborn)
+		return -E_UNAVAIL;
+	return r->code ? -(int)r->code : -E_PROTO;
+}
+
 /* A name that is not the fleet's is another engine at that address. */
 static int take(struct engine *e, struct engine_part *p, enum engine_call call,
 		const struct msg *m)
@@ -217,9 +230,7 @@ static int take(struct engine *e, struct engine_part *p, enum engine_call call,
 
 	if (m->type == M_refused) {
 		snprintf(why, sizeof why, "%.*s", SLICE_ARG(m->refused.cause));
-		return blame(e, p, call,
-			     m->refused.code ? -(int)m->refused.code : -E_PROTO,
-			     why);
+		return blame(e, p, call, refusal(p, &m->refused), why);
 	}
 	if (m->type != reply_of[call]) {
 		snprintf(why, sizeof why, "expected %s, got %s",

@@ -70,7 +70,7 @@ struct engine_facts {			/* of the last probe */
 	char registry[ENGINE_TEXT];	/* empty: none yet */
 	uint64_t epoch, serving, staged, room;
 	struct digest content;		/* of what it serves */
-	bool sealed, paused;
+	bool sealed, paused, adopts;
 };
 
 struct engine_receipt {

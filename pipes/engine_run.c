@@ -122,6 +122,7 @@ static void answer_state(struct shell *sh, const struct asker *to)
 		.highest = sh->store.highest,
 		.sealed = e->slot == EN_SEALED || e->slot == EN_CHECKING,
 		.paused = e->gate != EN_OPEN,
+		.adopts = sh->adopt,
 		.room = store_room(&sh->store),
 		.post_load = slice_of(sh->conf->post_load ? sh->conf->post_load
 							  : ""),
@@ -176,11 +177,8 @@ static bool take_request(const struct msg *m, struct asked *a)
 	}
 }
 
-static int check_begin(struct shell *sh, const struct m_begin *b)
+static int check_begin(const struct m_begin *b, struct store_slot *out)
 {
-	struct store_slot next = { 0 };
-	int rc;
-
 	if (b->version == 0 || b->buckets > FILL_BUCKETS_MAX ||
 	    b->workers == 0 || b->workers > 4096 || b->proof >= PROOF_N)
 		return log_error(E_PROTO,
@@ -188,17 +186,12 @@ static int check_begin(struct shell *sh, const struct m_begin *b)
 				 "proof %u cannot be",
 				 (ull)b->version, b->buckets, b->workers,
 				 b->proof);
-	rc = store_slot_init(&next, b);
-	if (rc < 0)
-		return rc;
-	store_slot_release(&sh->next);
-	sh->next = next;
-	sh->next_proof = b->proof;
-	return 0;
+	return store_slot_init(out, b);
 }
 
-static int check_request(struct shell *sh, const struct msg *m,
-			 const struct asked *a)
+/* slot: what a begin wants, to be taken once it has passed the fence. */
+static int check_request(const struct shell *sh, const struct msg *m,
+			 const struct asked *a, struct store_slot *slot)
 {
 	if (a->boot && !slice_eq(*a->boot, slice_of(sh->store.boot)))
 		return log_error(E_FENCED,
@@ -208,7 +201,7 @@ static int check_request(struct shell *sh, const struct msg *m,
 				 SLICE_ARG(*a->boot));
 	if (a->ev.on == EN_PAUSE && a->ev.token == 0)
 		return log_error(E_PROTO, "pause: token 0");
-	return a->ev.on == EN_BEGIN ? check_begin(sh, &m->begin) : 0;
+	return a->ev.on == EN_BEGIN ? check_begin(&m->begin, slot) : 0;
 }
 
 /* The fence, durable before anything is done for who moved it. */
@@ -226,6 +219,7 @@ static int pass_fence(struct shell *sh, const struct msg *m,
 	uint64_t highest = sh->store.highest;
 	char why[FENCE_WHY_MAX];
 	struct fence moved = sh->m.fence;
+	bool adopted = false;
 	int rc;
 
 	rc = engine_admit(&sh->m, a->ev.on, &who, adopt, &moved, why);
@@ -240,12 +234,14 @@ static int pass_fence(struct shell *sh, const struct msg *m,
 	    sh->m.fence.registry[0]) {
 		log_warn("registry %s takes the store over from %s",
 			 moved.registry, sh->m.fence.registry);
-		sh->adopt = false;
+		adopted = true;
 	}
 	rc = store_set_fence(&sh->store, &moved, highest);
-	if (rc >= 0)
-		sh->m.fence = moved;
-	return rc;
+	if (rc < 0)
+		return rc;
+	sh->m.fence = moved;
+	sh->adopt = sh->adopt && !adopted;
+	return 0;
 }
 
 /* One request of a kind is pending at most: the newer one is answered. */
@@ -258,9 +254,18 @@ static void take_over(struct shell *sh, enum en_ev req,
 	sh->asker[req] = *from;
 }
 
+static void take_wanted(struct shell *sh, struct store_slot *wanted,
+			uint8_t proof)
+{
+	store_slot_release(&sh->next);
+	sh->next = *wanted;
+	sh->next_proof = proof;
+}
+
 void shell_request(struct shell *sh, const struct asker *from,
 		   const struct msg *m)
 {
+	struct store_slot wanted = { 0 };
 	struct asked a;
 	int rc;
 
@@ -270,7 +275,7 @@ void shell_request(struct shell *sh, const struct asker *from,
 	}
 	a.ev.epoch = a.fence->epoch;
 	log_quiet_thread(1);
-	rc = check_request(sh, m, &a);
+	rc = check_request(sh, m, &a, &wanted);
 	if (rc >= 0)
 		rc = pass_fence(sh, m, &a);
 	log_quiet_thread(0);
@@ -278,8 +283,11 @@ void shell_request(struct shell *sh, const struct asker *from,
 		shell_refuse(sh, from, rc,
 			     m->type == M_offer ? m->offer.bucket : ID_NONE,
 			     log_cause());
+		store_slot_release(&wanted);
 		return;
 	}
+	if (m->type == M_begin)
+		take_wanted(sh, &wanted, m->begin.proof);
 	take_over(sh, a.ev.on, from);
 	sh->now = m;
 	shell_step(sh, &a.ev);

@@ -113,6 +113,36 @@ bounded_push() {
 	assert_equal "$(serving a)" 58
 }
 
+@test "--adopt lets the push of another registry through, once" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	engines a
+	fleet a
+	push "$T/one"
+	REGISTRY_DIR=other
+	run --separate-stderr push "$T/one"
+	assert_failure 76
+	stop a
+	engine a --adopt
+	push "$T/one"
+	assert_equal "$(serving a)" 2
+	REGISTRY_DIR=registry
+	run --separate-stderr push "$T/one"
+	assert_failure 76
+	[[ $stderr == *"$(cat "$T/other/id")"* ]]
+}
+
+@test "I13 an engine that fails every swap is given up in time, and named" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	engine a
+	engine b --on-swap false
+	fleet a b
+	start push push "$T/one" --engine-timeout 1s --load-timeout 2s
+	ends_with 3 push
+	assert_equal "$(serving a)" 1
+	assert_equal "$(serving b)" ""
+	contains "$T/push.err" "engine b"
+}
+
 @test "FL-06 an empty fleet is no success" {
 	checkpoint "$T/one" --size 1MiB
 	printf 'model: x\nengines: []\n' >"$T/fleet.yaml"
