@@ -433,13 +433,18 @@ ACT(hook_resume)
 	engine_push(e, EN_DO_HOOK_RESUME);
 }
 
+/* A pause that came meanwhile is next; the resume behind it waits for it. */
 ACT(resumed)
 {
+	bool pauses = e->pending[EN_PAUSE];
+
 	(void)ev;
-	e->token = 0;
+	if (!pauses)
+		e->token = 0;
 	engine_push(e, EN_DO_LEASE_OFF);
 	engine_push(e, EN_DO_SERVING);
-	engine_reply(e, EN_RESUME);
+	if (!pauses || e->resume_token != e->token)
+		engine_reply(e, EN_RESUME);
 }
 
 /* The next end of the lease tries again. */
@@ -448,6 +453,15 @@ ACT(resume_failed)
 	engine_push(e, EN_DO_LEASE);
 	engine_fail(e, EN_RESUME, ev);
 	engine_fail(e, EN_CANCEL, ev);
+	/* Paused still: that is what a pause behind it wants. */
+	engine_reply(e, EN_PAUSE);
+}
+
+ACT(forget_pause)
+{
+	(void)ev;
+	engine_refuse(e, EN_PAUSE, -E_FENCED, "the run was cancelled");
+	engine_refuse(e, EN_SWAP, -E_FENCED, "the run was cancelled");
 }
 
 ACT(publish)
@@ -536,9 +550,11 @@ static const struct fsm_edge gate_edges[] = {
 	ROW(EN_RESUMING, EN_HOOK_OK, NULL, resumed, EN_OPEN, NULL),
 	ROW(EN_RESUMING, EN_HOOK_FAILED, NULL, resume_failed, EN_PAUSED, NULL),
 	ROW(EN_RESUMING, EN_SWAP, is_served, say_again, EN_RESUMING, NULL),
+	ROW(EN_RESUMING, EN_SWAP, wants_pause, NULL, EN_RESUMING,
+	    "behind the pause"),
 	LATER(EN_RESUMING, EN_PAUSE),
 	LATER(EN_RESUMING, EN_RESUME),
-	LATER(EN_RESUMING, EN_CANCEL),
+	ROW(EN_RESUMING, EN_CANCEL, NULL, forget_pause, EN_RESUMING, NULL),
 };
 
 #define TABLE(n, edges_, states_, nstates_)				\
@@ -626,6 +642,8 @@ static void note_request(struct engine *e, const struct en_event *ev)
 		e->begin = *ev;
 	if (ev->on == EN_SWAP)
 		e->swap = *ev;
+	if (ev->on == EN_RESUME)
+		e->resume_token = ev->token;
 	if (ev->on == EN_CANCEL)
 		e->cancel_epoch = ev->epoch;
 	if (ev->on == EN_PAUSE && e->gate != EN_SWAPPING) {

@@ -118,7 +118,8 @@ struct engine {
 
 	uint64_t serving, serving_epoch;
 	struct digest serving_content;
-	uint64_t token, lease_ms;
+	uint64_t token, lease_ms;	/* of the pause */
+	uint64_t resume_token;		/* of the last resume asked for */
 	bool lapsed;			/* the lease ended under a swap */
 	struct en_event begin, swap;	/* the pending ones */
 	uint64_t cancel_epoch;

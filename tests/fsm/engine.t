@@ -54,6 +54,53 @@ idle/open       pause                -> idle/pausing hook-pause
 idle/pausing    swap v=2             -> idle/pausing
 idle/pausing    hook-ok              -> idle/paused pause-applies lease reply:pause refuse:swap:E_PROTO
 
+story a pause and its resume that come while the engine resumes are one more turn
+idle/open       serving v=1 c=1      -> idle/open
+idle/open       pause                -> idle/pausing hook-pause
+idle/pausing    hook-ok              -> idle/paused pause-applies lease reply:pause
+idle/paused     resume               -> idle/resuming hook-resume
+idle/resuming   pause t=8            -> idle/resuming
+idle/resuming   swap v=1 c=1 t=8     -> idle/resuming reply:swap
+idle/resuming   resume t=8           -> idle/resuming
+idle/resuming   hook-ok              -> idle/pausing lease-off pause-ends hook-pause
+idle/pausing    hook-ok              -> idle/resuming pause-applies lease reply:pause hook-resume
+idle/resuming   hook-ok              -> idle/open lease-off pause-ends reply:resume
+
+story the same with a swap that has yet to be done
+idle/open       was-sealed v=2 c=2   -> sealed/open
+sealed/open     ask_receipt v=2      -> checking/open check
+checking/open   seal-ok c=2          -> sealed/open reply:ask_receipt
+sealed/open     pause                -> sealed/pausing hook-pause
+sealed/pausing  hook-ok              -> sealed/paused pause-applies lease reply:pause
+sealed/paused   lease-end            -> sealed/resuming hook-resume
+sealed/resuming swap v=2 c=2         -> sealed/resuming refuse:swap:E_AGAIN
+sealed/resuming pause t=8            -> sealed/resuming
+sealed/resuming swap v=2 c=2 t=8     -> sealed/resuming
+sealed/resuming resume t=8           -> sealed/resuming
+sealed/resuming hook-ok              -> sealed/pausing lease-off pause-ends hook-pause
+sealed/pausing  hook-ok              -> sealed/swapping pause-applies lease reply:pause publish
+sealed/swapping published            -> sealed/swapping hook-swap
+sealed/swapping hook-ok              -> idle/resuming reply:swap hook-resume
+idle/resuming   hook-ok              -> idle/open lease-off pause-ends reply:resume
+
+story a resume is not held up by the pause behind it
+idle/open       pause                -> idle/pausing hook-pause
+idle/pausing    hook-ok              -> idle/paused pause-applies lease reply:pause
+idle/paused     resume               -> idle/resuming hook-resume
+idle/resuming   pause t=8            -> idle/resuming
+idle/resuming   hook-ok              -> idle/pausing lease-off pause-ends reply:resume hook-pause
+
+story a pause behind a resume that fails has what it wants; a cancel ends it
+idle/open       pause                -> idle/pausing hook-pause
+idle/pausing    hook-ok              -> idle/paused pause-applies lease reply:pause
+idle/paused     resume               -> idle/resuming hook-resume
+idle/resuming   pause t=8            -> idle/resuming
+idle/resuming   hook-failed          -> idle/paused lease refuse:resume:E_IO reply:pause
+idle/paused     resume t=8           -> idle/resuming hook-resume
+idle/resuming   pause t=9            -> idle/resuming
+idle/resuming   cancel               -> idle/resuming refuse:pause:E_FENCED
+idle/resuming   hook-ok              -> idle/open lease-off pause-ends reply:resume reply:cancel
+
 story VF-06 VF-13: numbers only go up
 idle/open       serving v=57 c=1     -> idle/open
 idle/open       begin v=1            -> idle/open refuse:begin:E_FENCED
