@@ -28,6 +28,19 @@ static const struct store_file *file_of(const struct folding *k)
 	return &k->s->slot->file[k->file];
 }
 
+/* NULL: none of this file is left; one that reached beyond its object was
+ * taken before. */
+static const struct fill_piece *next_piece(struct folding *k)
+{
+	const struct fill *f = k->s->fill;
+	const struct fill_piece *p;
+
+	if (k->next == f->npieces)
+		return NULL;
+	p = &f->piece[k->order[k->next++]];
+	return p->p.file == k->file ? p : NULL;
+}
+
 /* An object's bytes are these pieces: from its start, one after the other,
  * none reaching beyond it. */
 static int fold_pieces(struct folding *k, enum content_kind kind,
@@ -37,10 +50,10 @@ static int fold_pieces(struct folding *k, enum content_kind kind,
 	uint64_t at = begin;
 
 	while (at < end) {
-		const struct fill_piece *p = &f->piece[k->order[k->next++]];
+		const struct fill_piece *p = next_piece(k);
 		int rc;
 
-		if (p->p.offset != at || p->p.bytes > end - at)
+		if (!p || p->p.offset != at || p->p.bytes > end - at)
 			return log_error(E_PROTO,
 					 "%s: \"%.*s\" at %llu did not come in "
 					 "pieces of its own",

@@ -695,3 +695,49 @@ served() { readlink "$T/store/current"; }
 	anon=$(awk '/RssAnon/ { print $2 }' "/proc/$(pid_of engine)/status")
 	assert [ "$anon" -lt 32768 ]
 }
+
+@test "pieces that reach beyond their objects are refused, not folded" {
+	local size
+
+	rm "$T/src/config.json"
+	size=$(stat -c %s "$T/src/a.safetensors")
+	engine
+	ask <<-END
+	probe
+	begin dir=$T/src
+	attach
+	offer bucket=0 piece=0:0:$size
+	finish
+	END
+	assert_line --partial '"w\" at'
+	assert_line --partial 'did not come in pieces of its own'
+}
+
+@test "I10 a stale begin does not change what the pending one makes" {
+	mkdir "$T/other"
+	shard "$T/other/b.safetensors" 4096
+	engine --post-load 'sleep 60'
+	ask <<-END
+	probe
+	begin dir=$T/src version=1
+	attach
+	offer bucket=0
+	offer bucket=1
+	END
+	printf 'probe\nfinish version=1\n' >"$T/finish"
+	printf 'probe\nbegin dir=%s version=2 epoch=2 run=r2\n' "$T/src" \
+		>"$T/begin"
+	start finish sh -c "$BUILD/tests/engclient $E <$T/finish"
+	wait_for pgrep -f -P "$(pid_of engine)" 'sleep 60'
+	start begin sh -c "$BUILD/tests/engclient $E <$T/begin"
+	wait_for contains "$T/engine.err" 'the run was cancelled'
+	ask <<-END
+	probe
+	begin dir=$T/other version=9 epoch=1 run=r1
+	END
+	assert_line --partial 'epoch 1 of run r1 is over'
+	wait_for_end "$(pid_of begin)"
+	assert contains "$T/begin.out" '"begun"'
+	assert_dir_exists "$T/store/staging/000002"
+	assert_file_exists "$T/store/staging/000002/config.json"
+}
