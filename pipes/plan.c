@@ -148,7 +148,8 @@ static int make_conf(struct plan_conf *conf, struct buf *text,
 {
 	int rc;
 
-	if (isatty(STDOUT_FILENO))
+	/* In a run it may be there again alone: the shell knows. */
+	if (!conf->common.run && isatty(STDOUT_FILENO))
 		return log_error(E_USAGE, "stdout is a terminal: pipe it to "
 					  "weir-admit, or give -o FILE or "
 					  "--dry-run");

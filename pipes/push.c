@@ -129,9 +129,10 @@ static void log_options(const struct opt_common *common, struct words *argv)
 		words_add(argv, "-q");
 }
 
-/* first: with its options and in the pipe; later: with --run alone. */
-static int start_stage(struct push *p, struct child *c, int in, int out,
-		       bool first)
+/* In the pipe the run comes by the hand-off, to all but plan.  Its options go
+ * with it however often it starts: one that was killed before it had written
+ * them down must not go on with defaults. */
+static int start_stage(struct push *p, struct child *c, int in, int out)
 {
 	const char *program = stages[c->id].spec->program;
 	char *path = proc_sibling(program);
@@ -142,9 +143,9 @@ static int start_stage(struct push *p, struct child *c, int in, int out,
 
 	words_add(&argv, path);
 	log_options(&p->conf->common, &argv);
-	for (size_t i = 0; first && i < c->options.n; i++)
+	for (size_t i = 0; i < c->options.n; i++)
 		words_add(&argv, c->options.v[i]);
-	if (!first || c->id == STAGE_PLAN) {
+	if (in == PROC_NULL || c->id == STAGE_PLAN) {
 		words_add(&argv, "--run");
 		words_add(&argv, p->run.path);
 	}
@@ -186,7 +187,14 @@ static void close_end(int *fd)
 	*fd = -1;
 }
 
-/* plan | admit | transfer | commit, commit's stdout being ours. */
+/* commit's stdout: ours, unless that is for events.  Their last one, the
+ * summary, says what commit's result says. */
+static int result_fd(const struct push *p)
+{
+	return p->conf->common.json ? PROC_NULL : PROC_KEEP;
+}
+
+/* plan | admit | transfer | commit. */
 static int start_pipeline(struct push *p)
 {
 	int in = first_stdin(p->conf);
@@ -197,14 +205,13 @@ static int start_pipeline(struct push *p)
 
 		rc = make_pipe(next);
 		if (rc == 0)
-			rc = start_stage(p, &p->child[id], in, next[1], true);
+			rc = start_stage(p, &p->child[id], in, next[1]);
 		close_end(&in);
 		close_end(&next[1]);
 		in = next[0];
 	}
 	if (rc == 0)
-		rc = start_stage(p, &p->child[STAGE_COMMIT], in, PROC_KEEP,
-				 true);
+		rc = start_stage(p, &p->child[STAGE_COMMIT], in, result_fd(p));
 	close_end(&in);
 	return rc;
 }
@@ -254,8 +261,8 @@ static void act(struct push *p, struct child *c, enum sup_action a)
 		break;
 	case SUP_START:
 		if (start_stage(p, c, PROC_NULL,
-				c->id == STAGE_COMMIT ? PROC_KEEP : PROC_NULL,
-				false) < 0)
+				c->id == STAGE_COMMIT ? result_fd(p)
+						      : PROC_NULL) < 0)
 			give_up(p);
 		break;
 	case SUP_TERMINATE:
@@ -338,6 +345,17 @@ static void on_end_timer(void *arg)
 
 /* ---- one push ---- */
 
+/* Its stages would only read the old verdict, and a push that moved nothing
+ * would look like a success. */
+static int refuse_ended(const struct run *r)
+{
+	if (faccessat(r->dirfd, "verdict", F_OK, 0) < 0)
+		return 0;
+	return log_error(E_CONFIG,
+			 "run directory %s: its run has ended; give a fresh one",
+			 r->path);
+}
+
 static void wire(struct push *p)
 {
 	p->tick = (struct loop_timer){ .fn = on_tick, .arg = p };
@@ -397,6 +415,8 @@ static int dry_run(const struct push_conf *conf)
 
 	words_add(&argv, path);
 	log_options(&conf->common, &argv);
+	if (conf->common.json)
+		words_add(&argv, "--json");
 	opt_forward(push_spec(), conf, &plan_spec, &argv);
 	execvp(path, argv.v);
 	log_errno(E_IO, "run %s", path);
@@ -413,8 +433,12 @@ int push_run(const struct push_conf *conf)
 	if (conf->plan.dry_run || conf->plan.out)
 		return dry_run(conf);
 	rc = run_open(&p.run, conf->common.run, false);
-	if (rc < 0)
+	if (rc == 0)
+		rc = refuse_ended(&p.run);
+	if (rc < 0) {
+		run_close(&p.run);
 		return err_exit_code(rc);
+	}
 	p.loop = loop_new();
 	supervisor_init(&p.sup);
 	wire(&p);

@@ -5,12 +5,12 @@
  * depends on its being alive but its children, who hold the read end of its
  * death pipe (WEIR_SUPERVISOR_FD) and abort when it is gone.  It composes the
  * pipeline with the same pipes and options that a shell would, starts a stage
- * that dies again with `--run RUN` alone (supervise.h), renders RUN/events
+ * that dies again in the same run (supervise.h), renders RUN/events
  * (progress.h) and exits with the verdict's code.
  *
- * Signals: a terminal sends Ctrl-C to the whole foreground group, so the
- * stages have it already; push passes on only what was sent to it alone
- * (SIGTERM, SIGHUP).  The second of any ends push, and with it the stages.
+ * Signals: the stages are in sessions of their own, so that a Ctrl-C of the
+ * terminal comes to push alone, which passes on every signal once.  The second
+ * of any ends push, and with it the stages.
  */
 #ifndef WEIR_PUSH_H
 #define WEIR_PUSH_H

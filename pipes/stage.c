@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TICK_MAX_MS 200
@@ -157,7 +158,7 @@ static int read_line(struct stage *s, struct slice *line)
 		return rc < 0 ? rc : ENDED;
 	}
 	end = b->n ? memchr(b->p, '\n', b->n) : NULL;
-	if (!end && b->n == 0)
+	if (!end && b->n < HANDOFF_MAX)
 		return log_error(E_PROTO, "stdin ended without a hand-off "
 					  "line: the stage before has died");
 	*line = (struct slice){ b->p, end ? (size_t)(end - b->p) : b->n };
@@ -180,15 +181,58 @@ static int read_handoff(struct stage *s)
 	return ENDED;
 }
 
+static bool stdin_is_pipe(void)
+{
+	struct stat st;
+
+	return fstat(STDIN_FILENO, &st) == 0 &&
+	       (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
+}
+
+/* Are we, or is the stage before, in that run already?  Then it can be entered
+ * as it is. */
+static bool is_under_way(const struct stage *s)
+{
+	char *endpoint = NULL;
+	struct run r;
+	pid_t pid = 0;
+
+	if (access(s->conf->run, F_OK) < 0 ||
+	    run_open(&r, s->conf->run, true) < 0)
+		return false;
+	run_is_alive(&r, s->ops->id, &pid);
+	if (pid == 0)
+		run_lookup(&r, stage_neighbour(s, UP), &endpoint);
+	free(endpoint);
+	run_close(&r);
+	return pid != 0 || endpoint;
+}
+
+/* WEIR_RUN may name the run of a whole pipeline: a stage that is not started
+ * again waits for its line, as without it. */
+static bool needs_line(const struct stage *s)
+{
+	if (!s->priv->has[UP])
+		return false;
+	return !s->conf->run || (stdin_is_pipe() && !is_under_way(s));
+}
+
 static int open_run(struct stage *s)
 {
 	struct stage_priv *p = s->priv;
-	int rc;
+	const char *path = s->conf->run, *line = p->handoff.run;
+	int rc = 0;
 
-	if (s->conf->run || !p->has[UP])
-		return run_open(&s->run, s->conf->run, p->has[UP]);
-	rc = read_handoff(s);
-	return rc != 0 ? rc : run_open(&s->run, p->handoff.run, true);
+	if (needs_line(s))
+		rc = read_handoff(s);
+	if (rc == 0)
+		rc = run_open(&s->run, path || !p->has[UP] ? path : line,
+			      p->has[UP]);
+	if (rc == 0 && *line && strcmp(line, s->run.path))
+		return log_error(E_USAGE, "--run %s, but the stage before is "
+					  "in run %s",
+				 s->run.path, line);
+	return rc;
 }
 
 /* Options before the instance: a start with wrong ones must not fence off
@@ -208,8 +252,10 @@ static int enter_run(struct stage *s)
 	if (rc == 0)
 		rc = run_enter(&s->run, s->ops->id);
 	if (rc == 0)
+		/* A supervisor reads RUN/events itself. */
 		rc = events_open(&s->events, s->run.dirfd, s->ops->id,
-				 s->run.instance, s->conf->json);
+				 s->run.instance,
+				 s->conf->json && s->priv->supervisor_fd < 0);
 	if (rc == 0 && s->run.instance > 1)
 		events_tell(&s->events, &HAPPENED("restarted"));
 	return rc;
@@ -225,7 +271,8 @@ static int old_verdict(struct stage *s)
 	if (rc > 0) {
 		char *cause = xstrndup(m.verdict.cause.p, m.verdict.cause.n);
 
-		log_info("run %s has ended: %s", s->run.name, cause);
+		log_warn("run %s has ended before this start%s%s", s->run.name,
+			 *cause ? ": " : "", cause);
 		log_adopt_cause(E_AGAIN, cause);
 		free(cause);
 		s->priv->code = m.verdict.exit;
@@ -497,7 +544,7 @@ static void dial_up(struct stage *s)
 	look_for_upstream(s);
 	if (!s->priv->endpoint && *from_line)
 		dial(s, xstrdup(from_line));
-	if (!s->conf->run)
+	if (*from_line)
 		loop_add_fd(s->loop, STDIN_FILENO, on_stdin, s);
 }
 

@@ -2,13 +2,20 @@
 
 #include "common/err.h"
 
+#include <errno.h>
+#include <unistd.h>
+
 static int take_over(const struct opt_spec *spec, void *conf, const char *path,
 		     enum stage_id stage)
 {
 	struct buf text = { 0 };
 	struct run r;
-	int rc = run_open(&r, path, false);
+	int rc;
 
+	/* Not yet: the first stage of a run makes it. */
+	if (access(path, F_OK) < 0 && errno == ENOENT)
+		return 0;
+	rc = run_open(&r, path, true);
 	if (rc < 0)
 		return rc;
 	rc = run_options_read(&r, stage, &text);
