@@ -102,7 +102,7 @@ char *buf_reserve(struct buf *b, size_t n)
 
 	if (__builtin_add_overflow(b->n, n, &need))
 		BUG("buffer of %zu + %zu bytes", b->n, n);
-	if (need <= b->cap)
+	if (b->p && need <= b->cap)
 		return b->p + b->n;
 	while (cap < need)
 		cap += cap / 2;

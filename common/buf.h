@@ -43,7 +43,8 @@ struct buf {
 
 void buf_release(struct buf *b);
 void buf_clear(struct buf *b);			/* keeps the memory */
-/* Room for n more bytes; returns where they go (b->n is not moved). */
+/* Room for n more bytes; returns where they go (b->n is not moved), never
+ * NULL. */
 char *buf_reserve(struct buf *b, size_t n);
 void buf_add(struct buf *b, const void *p, size_t n);
 void buf_addf(struct buf *b, const char *fmt, ...)

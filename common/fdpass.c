@@ -166,16 +166,19 @@ int fdpass_recv(int fd, struct buf *out, int fds[FDPASS_MAX], size_t *n)
 	while (rc < 0 && errno == EINTR);
 	if (rc < 0 && errno == EAGAIN)
 		return 0;
-	if (rc <= 0)
+	if (rc < 0)
 		return -E_UNAVAIL;
 	got = take_fds(&h, fds);
-	if (!(h.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+	if (rc > 0 && !(h.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
 		out->n = (size_t)rc;
 		*n = got;
 		return 1;
 	}
+	/* An empty packet looks like the end, but may carry descriptors. */
 	while (got > 0)
 		close(fds[--got]);
+	if (rc == 0)
+		return -E_UNAVAIL;
 	return log_error(E_PROTO,
 			 "a packet of more than %u bytes or %u descriptors",
 			 FDPASS_FRAME, FDPASS_MAX);

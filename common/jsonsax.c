@@ -99,6 +99,7 @@ static int begin_string(struct json *j, bool is_key)
 {
 	j->is_key = is_key;
 	buf_clear(&j->text);
+	buf_reserve(&j->text, 1); /* "" is text too, and not NULL */
 	j->state = STRING;
 	return 0;
 }

@@ -28,7 +28,7 @@ enum json_event {
 	JSON_NEVENTS
 };
 
-/* text: of keys, strings and numbers; lent for the call.  Returns 0, or a
+/* text: of keys, strings and numbers, never NULL; lent for the call.  Returns 0, or a
  * negative E_* (logged by who returns it) that stops the reader. */
 typedef int json_fn(void *ctx, enum json_event ev, struct slice text);
 

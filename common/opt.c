@@ -522,6 +522,23 @@ static int check_lines(const struct opt_spec *spec, const void *conf,
 	return 0;
 }
 
+/* What is always dumped has a line: without one its field would be zero,
+ * which may be out of its range. */
+static int check_whole(const struct ref *r, struct slice text)
+{
+	bool dumped = r->o->def || r->o->kind == OPT_FLAG ||
+		      r->o->kind == OPT_COUNT || r->o->kind == OPT_CHOICE;
+	struct buf lines = { 0 };
+	int rc = 0;
+
+	lines_of(r->o->name, text, &lines);
+	if (dumped && lines.n == 0)
+		rc = log_error(E_DATA, "recorded options without \"%s\"",
+			       r->o->name);
+	buf_release(&lines);
+	return rc;
+}
+
 int opt_load(const struct opt_spec *spec, void *conf, struct slice text)
 {
 	int rc = check_lines(spec, conf, text);
@@ -531,6 +548,12 @@ int opt_load(const struct opt_spec *spec, void *conf, struct slice text)
 
 		if (!r.o->transient)
 			rc = load_row(spec, conf, r, text);
+	}
+	for (size_t i = 0; i < row_count(spec) && rc == 0; i++) {
+		struct ref r = row_at(spec, conf, i);
+
+		if (!r.o->transient)
+			rc = check_whole(&r, text);
 	}
 	return rc;
 }

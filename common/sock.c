@@ -154,8 +154,6 @@ static int set_options(void *z, int type, size_t frame_max)
 			     common_options[i].value);
 	if (rc == 0 && type == ZMQ_ROUTER)
 		rc = set_int(z, ZMQ_ROUTER_MANDATORY, 1);
-	if (rc == 0 && type == ZMQ_ROUTER)
-		rc = set_int(z, ZMQ_ROUTER_HANDOVER, 1);
 	if (rc == 0 && zmq_setsockopt(z, ZMQ_MAXMSGSIZE, &max, sizeof max) < 0)
 		rc = log_error(E_BUG, "zmq frame limit %zu: %s", frame_max,
 			       zmq_strerror(errno));

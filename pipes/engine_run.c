@@ -17,6 +17,20 @@ typedef unsigned long long ull;
 
 /* ---- replies out ---- */
 
+static bool is_same_peer(const struct sock_peer *a, const struct sock_peer *b)
+{
+	return a->n == b->n && memcmp(a->id, b->id, a->n) == 0;
+}
+
+/* From the end: who floods us is found at once. */
+static bool has_waiting(const struct shell *sh, const struct sock_peer *to)
+{
+	for (uint32_t i = sh->nout; i > 0; i--)
+		if (is_same_peer(&sh->out[i - 1].to, to))
+			return true;
+	return false;
+}
+
 static void flush(void *arg)
 {
 	struct shell *sh = arg;
@@ -25,11 +39,15 @@ static void flush(void *arg)
 	for (uint32_t i = 0; i < sh->nout; i++) {
 		struct waiting *w = &sh->out[i];
 
-		if (sock_send(&sh->sock, &w->to, buf_slice(&w->frame)) ==
-		    -E_AGAIN) {
+		/* Replies to one peer keep their order, and are mostly in a
+		 * row: it is asked once. */
+		if ((kept > 0 && is_same_peer(&sh->out[kept - 1].to, &w->to)) ||
+		    sock_send(&sh->sock, &w->to, buf_slice(&w->frame)) ==
+			    -E_AGAIN) {
 			sh->out[kept++] = *w;
 			continue;
 		}
+		sh->out_bytes -= w->frame.n;
 		buf_release(&w->frame);
 	}
 	sh->nout = kept;
@@ -42,13 +60,15 @@ static void wait_for(struct shell *sh, const struct sock_peer *to)
 {
 	struct waiting w = { .to = *to };
 
-	if (sh->nout == SHELL_OUT_MAX) {
-		log_warn("a peer reads no replies: one is dropped");
+	if (sh->nout == SHELL_OUT_MAX ||
+	    sh->packed.n > SHELL_OUT_BYTES - sh->out_bytes) {
+		log_debug("a peer reads no replies: one is dropped");
 		return;
 	}
 	buf_add(&w.frame, sh->packed.p, sh->packed.n);
 	sh->out = xreallocarray(sh->out, sh->nout + 1, sizeof *sh->out);
 	sh->out[sh->nout++] = w;
+	sh->out_bytes += w.frame.n;
 	sh->retry.fn = flush;
 	sh->retry.arg = sh;
 	loop_arm(sh->loop, &sh->retry, SHELL_RETRY_MS);
@@ -60,8 +80,9 @@ void shell_send(struct shell *sh, const struct sock_peer *to,
 	buf_clear(&sh->packed);
 	if (msg_pack(&sh->packed, m) < 0)
 		return;
-	/* Behind those that wait already: replies keep their order. */
-	if (sh->nout > 0 ||
+	/* Behind its own that wait already: replies keep their order.  Nobody
+	 * waits for a peer that does not read. */
+	if (has_waiting(sh, to) ||
 	    sock_send(&sh->sock, to, buf_slice(&sh->packed)) == -E_AGAIN)
 		wait_for(sh, to);
 }
@@ -300,7 +321,9 @@ static void sock_ready(void *arg)
 	struct asker from = { 0 };
 	struct msg m;
 
-	while (sock_recv(&sh->sock, &from.peer, &sh->frame) > 0) {
+	for (int turn = 0; turn < SHELL_TURN &&
+			   sock_recv(&sh->sock, &from.peer, &sh->frame) > 0;
+	     turn++) {
 		if (msg_unpack(&m, &sh->arena, buf_slice(&sh->frame)) < 0)
 			continue; /* logged; whose request is unknown */
 		if (m.type == M_probe || m.type == M_status) {

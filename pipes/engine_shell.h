@@ -23,6 +23,8 @@
 #define SHELL_CONNS_MAX 64	/* on PATH.fd */
 #define SHELL_JOBS_MAX (1u << 17)
 #define SHELL_OUT_MAX 65536u	/* replies that wait for their peers */
+#define SHELL_OUT_BYTES (64u << 20) /* of them */
+#define SHELL_TURN 256		/* requests before others have their turn */
 #define SHELL_RETRY_MS 5	/* until they are tried again */
 
 struct shell;
@@ -106,6 +108,7 @@ struct shell {
 
 	struct waiting *out;
 	uint32_t nout;
+	size_t out_bytes;
 	struct msg_arena arena;
 	struct buf frame, packed;
 };

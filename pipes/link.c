@@ -171,18 +171,18 @@ static const char *why_refused(const struct link *l, const struct m_hello *h)
 static void take_hello(struct link *l, const struct sock_peer *from,
 		       const struct m_hello *h)
 {
-	const char *why;
+	const char *why = why_refused(l, h);
 
-	if (h->table != l->hello->table) {
-		take_stranger(l, from, h);
-		return;
-	}
-	why = why_refused(l, h);
 	if (why) {
 		log_info("hello of %s.%u refused: %s",
 			 stage_name(h->stage) ? stage_name(h->stage) : "?",
 			 h->instance, why);
 		put_refusal(l, from);
+		return;
+	}
+	/* Of our run, so it is our neighbour: anybody else ends nothing. */
+	if (h->table != l->hello->table) {
+		take_stranger(l, from, h);
 		return;
 	}
 	clear_queue(l);

@@ -259,32 +259,33 @@ static int scan_array(struct scan *s, uint64_t count)
 }
 
 /* What a head byte announces, for the types that weir uses. */
-enum head { H_BAD, H_VALUE, H_BYTES, H_ARRAY };
+enum head { H_BAD, H_VALUE, H_SIGNED, H_BYTES, H_ARRAY };
 struct head_info {
 	uint8_t head, len; /* bytes of the value or of the count */
+	uint64_t least;	   /* less has a shorter form */
 };
 
 #define HEAD_LONG 0xc0 /* from here to 0xdf */
 /* clang-format off */
 static const struct head_info long_head[32] = {
-	[0xc2 - HEAD_LONG] = { H_VALUE, 0 },	/* false, true */
-	[0xc3 - HEAD_LONG] = { H_VALUE, 0 },
-	[0xc4 - HEAD_LONG] = { H_BYTES, 1 },	/* bin */
-	[0xc5 - HEAD_LONG] = { H_BYTES, 2 },
-	[0xc6 - HEAD_LONG] = { H_BYTES, 4 },
-	[0xcc - HEAD_LONG] = { H_VALUE, 1 },	/* unsigned */
-	[0xcd - HEAD_LONG] = { H_VALUE, 2 },
-	[0xce - HEAD_LONG] = { H_VALUE, 4 },
-	[0xcf - HEAD_LONG] = { H_VALUE, 8 },
-	[0xd0 - HEAD_LONG] = { H_VALUE, 1 },	/* signed */
-	[0xd1 - HEAD_LONG] = { H_VALUE, 2 },
-	[0xd2 - HEAD_LONG] = { H_VALUE, 4 },
-	[0xd3 - HEAD_LONG] = { H_VALUE, 8 },
-	[0xd9 - HEAD_LONG] = { H_BYTES, 1 },	/* str */
-	[0xda - HEAD_LONG] = { H_BYTES, 2 },
-	[0xdb - HEAD_LONG] = { H_BYTES, 4 },
-	[0xdc - HEAD_LONG] = { H_ARRAY, 2 },
-	[0xdd - HEAD_LONG] = { H_ARRAY, 4 },
+	[0xc2 - HEAD_LONG] = { H_VALUE, 0, 0 },		/* false, true */
+	[0xc3 - HEAD_LONG] = { H_VALUE, 0, 0 },
+	[0xc4 - HEAD_LONG] = { H_BYTES, 1, 0 },		/* bin */
+	[0xc5 - HEAD_LONG] = { H_BYTES, 2, 1 << 8 },
+	[0xc6 - HEAD_LONG] = { H_BYTES, 4, 1 << 16 },
+	[0xcc - HEAD_LONG] = { H_VALUE, 1, 1 << 7 },	/* unsigned */
+	[0xcd - HEAD_LONG] = { H_VALUE, 2, 1 << 8 },
+	[0xce - HEAD_LONG] = { H_VALUE, 4, 1 << 16 },
+	[0xcf - HEAD_LONG] = { H_VALUE, 8, UINT64_C(1) << 32 },
+	[0xd0 - HEAD_LONG] = { H_SIGNED, 1, 1 << 5 },	/* negative: of ~v */
+	[0xd1 - HEAD_LONG] = { H_SIGNED, 2, 1 << 7 },
+	[0xd2 - HEAD_LONG] = { H_SIGNED, 4, 1 << 15 },
+	[0xd3 - HEAD_LONG] = { H_SIGNED, 8, UINT64_C(1) << 31 },
+	[0xd9 - HEAD_LONG] = { H_BYTES, 1, 1 << 5 },	/* str */
+	[0xda - HEAD_LONG] = { H_BYTES, 2, 1 << 8 },
+	[0xdb - HEAD_LONG] = { H_BYTES, 4, 1 << 16 },
+	[0xdc - HEAD_LONG] = { H_ARRAY, 2, 1 << 4 },
+	[0xdd - HEAD_LONG] = { H_ARRAY, 4, 1 << 16 },
 };
 /* clang-format on */
 
@@ -293,13 +294,33 @@ static struct head_info head_of(unsigned char c, uint64_t *count)
 {
 	*count = 0;
 	if (c < 0x80 || c >= 0xe0)
-		return (struct head_info){ H_VALUE, 0 };
+		return (struct head_info){ H_VALUE, 0, 0 };
 	if (c >= HEAD_LONG)
 		return long_head[c - HEAD_LONG];
 	if (c < 0x90)
-		return (struct head_info){ H_BAD, 0 };
+		return (struct head_info){ H_BAD, 0, 0 };
 	*count = c < 0xa0 ? c & 0x0f : c & 0x1f;
-	return (struct head_info){ c < 0xa0 ? H_ARRAY : H_BYTES, 0 };
+	return (struct head_info){ c < 0xa0 ? H_ARRAY : H_BYTES, 0, 0 };
+}
+
+/* The value or count behind a head, in the only form that it has. */
+static int scan_long(struct scan *s, const struct head_info *h, uint64_t *v)
+{
+	size_t at = s->off - 1;
+	bool negative;
+
+	if (scan_number(s, h->len, v) < 0)
+		return -E_PROTO;
+	negative = h->head == H_SIGNED && *v >> (8 * h->len - 1);
+	if (negative && (~*v & UINT64_MAX >> (64 - 8 * h->len)) >= h->least)
+		return 0;
+	/* What is not negative is packed as unsigned. */
+	if (h->head != H_SIGNED && *v >= h->least)
+		return 0;
+	return log_error(E_PROTO,
+			 "message with a value at byte %zu that has a shorter "
+			 "form",
+			 at);
 }
 
 static int scan_value(struct scan *s)
@@ -318,11 +339,11 @@ static int scan_value(struct scan *s)
 				 "message with type 0x%02x at byte %zu",
 				 s->p[s->off], s->off);
 	s->off++;
-	if (h.head == H_VALUE)
-		return scan_skip(s, h.len);
-	if (h.len && scan_number(s, h.len, &count) < 0)
+	if (h.len && scan_long(s, &h, &count) < 0)
 		return -E_PROTO;
-	return h.head == H_ARRAY ? scan_array(s, count) : scan_skip(s, count);
+	if (h.head == H_ARRAY)
+		return scan_array(s, count);
+	return h.head == H_BYTES ? scan_skip(s, count) : 0;
 }
 
 /* Exactly one value from end to end, every count covered by bytes. */

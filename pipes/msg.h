@@ -5,7 +5,8 @@
  *
  * Decoding: a scan of the whole frame comes first; it bounds counts by the
  * bytes that are left, depth (MSG_DEPTH_MAX) and total elements, so that a
- * five-byte header cannot reserve gigabytes (MP-01, MP-02).  Then msgpack-c
+ * five-byte header cannot reserve gigabytes (MP-01, MP-02), and takes values
+ * in their shortest form only: a message has one encoding.  Then msgpack-c
  * unpacks and the table checks number, field count, types, ranges, lengths,
  * UTF-8.  Trailing bytes are an error.  Every proper prefix of a message is
  * refused as truncated.

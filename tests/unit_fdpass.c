@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,6 +61,26 @@ static void test_too_large(int a, int b)
 	buf_release(&in);
 }
 
+/* Looks like the end of the connection, and carries a descriptor. */
+static void test_empty(int a, int b)
+{
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int))];
+	} c = { .head = { CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS } };
+	struct msghdr h = { .msg_control = &c, .msg_controllen = sizeof c };
+	unsigned before = open_fds();
+	struct buf in = { 0 };
+	int fds[FDPASS_MAX];
+	size_t n;
+
+	memcpy(CMSG_DATA(&c.head), &a, sizeof a);
+	eq_i64(sendmsg(a, &h, 0), 0, "an empty packet");
+	eq_i64(fdpass_recv(b, &in, fds, &n), -E_UNAVAIL, "is an end");
+	eq_u64(open_fds(), before, "its descriptor is closed");
+	buf_release(&in);
+}
+
 static void test_gone(int a, int b)
 {
 	struct buf in = { 0 };
@@ -99,6 +120,7 @@ int main(void)
 	ok(peer.pid == getpid() && peer.uid == geteuid(), "credentials");
 	test_carry(a, b);
 	test_too_large(a, b);
+	test_empty(a, b);
 	test_gone(a, b);
 	close(l);
 	l = fdpass_listen(path, 0600);

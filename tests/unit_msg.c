@@ -465,14 +465,45 @@ static void test_strict(void)
 	   "2^64 - 1 is in range");
 }
 
+/* One message, one frame: [24, wave, bucket], [30, engine, cause]. */
+static void test_shortest(void)
+{
+	REFUSE("\x93\xcc\x18\x01\x01", "shorter");
+	REFUSE("\x93\x18\xcc\x7f\x01", "shorter");
+	REFUSE("\x93\x18\xcd\x00\xff\x01", "shorter");
+	REFUSE("\x93\x18\xce\x00\x00\xff\xff\x01", "shorter");
+	REFUSE("\x93\x18\xcf\x00\x00\x00\x00\xff\xff\xff\xff\x01", "shorter");
+	REFUSE("\x93\x18\xd0\x01\x01", "shorter");
+	REFUSE("\x93\x18\xd0\xff\x01", "shorter");
+	REFUSE("\x93\x18\xd1\xff\x80\x01", "shorter");
+	REFUSE("\x93\x18\xd2\xff\xff\x80\x00\x01", "shorter");
+	REFUSE("\x93\x18\xd3\xff\xff\xff\xff\x80\x00\x00\x00\x01", "shorter");
+	REFUSE("\x93\x18\xd0\xdf\x01", "wave");
+	REFUSE("\xdc\x00\x03\x18\x01\x01", "shorter");
+	REFUSE("\xdd\x00\x00\x00\x03\x18\x01\x01", "shorter");
+	REFUSE("\x93\x1e\x01\xd9\x01x", "shorter");
+	REFUSE("\x93\x1e\x01\xda\x00\x01x", "shorter");
+	ok(unpack(SLICE("\x93\x18\xcc\x80\xcd\x01\x00")) == 0,
+	   "the shortest forms");
+}
+
 /* `excluded engine=1` is [31, id]; `exclude` carries text: [30, id, cause]. */
 static void text(const char *s, size_t n, bool good)
 {
+	const unsigned char head[] = { 0xda, (unsigned char)(n >> 8),
+				       (unsigned char)n };
+	const unsigned char fix = (unsigned char)(0xa0 | n), str8 = 0xd9;
 	struct buf b = { 0 };
 
-	buf_addf(&b, "\x93\x1e\x01\xda%c%c", 1, 1);
-	b.p[b.n - 2] = (char)(n >> 8);
-	b.p[b.n - 1] = (char)n;
+	buf_addf(&b, "\x93\x1e\x01");
+	if (n < 32)
+		buf_add(&b, &fix, 1);
+	else if (n < 256)
+		buf_add(&b, &str8, 1);
+	else
+		buf_add(&b, head, 2);
+	if (n >= 32)
+		buf_add(&b, head + 2, 1);
 	buf_add(&b, s, n);
 	eq_i64(unpack(buf_slice(&b)), good ? 0 : -E_PROTO,
 	       good ? "text" : "no text");
@@ -583,6 +614,7 @@ int main(int argc, char **argv)
 	test_length_bombs();
 	test_nested_bombs();
 	test_strict();
+	test_shortest();
 	test_text();
 	test_clean_text();
 	test_pack_limits();

@@ -322,6 +322,8 @@ static void test_load(void)
 		   "recorded option \"source=a\\x\"");
 	not_loaded("", "split-tensors=2\n", -E_DATA,
 		   "recorded option \"split-tensors=2\"");
+	not_loaded("", "order=wave\n", -E_DATA,
+		   "recorded options without \"max-inflight-bytes\"");
 }
 
 static bool says(struct buf *out, const char *text)

@@ -1,0 +1,90 @@
+#include "tests/fuzz/fuzz.h"
+#include "common/err.h"
+#include "common/io.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef void target_fn(struct slice in);
+
+static const struct {
+	const char *name;
+	target_fn *fn;
+} targets[] = {
+#define X(name) { #name, fuzz_##name },
+	FUZZ_LIST(X)
+#undef X
+};
+
+static target_fn *target;
+static char *dir_name;
+static int dir = -1;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+static void remove_dir(void)
+{
+	close(dir);
+	io_remove_tree(AT_FDCWD, dir_name);
+	free(dir_name);
+}
+
+int fuzz_dir(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	if (dir >= 0)
+		return dir;
+	dir_name = xasprintf("%s/weir-fuzz-XXXXXX", tmp ? tmp : "/tmp");
+	BUG_ON(!mkdtemp(dir_name));
+	dir = io_open_dir(AT_FDCWD, dir_name);
+	BUG_ON(dir < 0);
+	atexit(remove_dir);
+	return dir;
+}
+
+void fuzz_file(const char *name, struct slice bytes)
+{
+	int fd = openat(fuzz_dir(), name,
+			O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	BUG_ON(fd < 0 || io_write_full(fd, bytes.p, bytes.n) < 0);
+	close(fd);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	const char *name = getenv("FUZZ");
+
+	(void)argc;
+	(void)argv;
+	for (size_t i = 0; name && i < COUNT(targets); i++)
+		if (strcmp(name, targets[i].name) == 0)
+			target = targets[i].fn;
+	if (!target) {
+		fprintf(stderr, "FUZZ=NAME, of:");
+		for (size_t i = 0; i < COUNT(targets); i++)
+			fprintf(stderr, " %s", targets[i].name);
+		fprintf(stderr, "\n");
+		exit(64);
+	}
+	log_init("fuzz", LOG_ERROR);
+	log_quiet_thread(1);
+	return 0;
+}
+
+/* A copy of exactly that size: a read past the end is seen. */
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+	char *copy = xmalloc(n);
+
+	if (n > 0)
+		memcpy(copy, p, n);
+	target((struct slice){ copy, n });
+	free(copy);
+	return 0;
+}

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Makes the seeds of tests/fuzz/corpus from the fixtures.
+
+seed.py BUILD: the directory with weir-plan.  Writes seed-* files only; the
+others are named after faults and stay.
+"""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.path.dirname(HERE)
+sys.path.insert(0, os.path.join(TESTS, "fixtures"))
+SEED_MAX = 2048  # bytes
+
+FLEET = """model: m
+engines:
+  - name: e0
+    workers: [{endpoint: "ipc:///run/e0"}, {endpoint: "ipc:///run/e0"}]
+  - name: e1
+    kind: sglang
+    url: http://10.0.0.7:30000
+    workers:
+      - endpoint: ipc:///run/e1
+"""
+
+
+def seed(target, name, data):
+    assert len(data) <= SEED_MAX, (target, name, len(data))
+    directory = os.path.join(HERE, "corpus", target)
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, "seed-" + name), "wb") as f:
+        f.write(data)
+
+
+def part(frame):
+    return struct.pack("<H", len(frame)) + frame
+
+
+def golden():
+    """Every message, by name."""
+    directory = os.path.join(TESTS, "golden", "msg")
+    for name in sorted(os.listdir(directory)):
+        with open(os.path.join(directory, name), "rb") as f:
+            yield name.removesuffix(".bin"), f.read()
+
+
+def messages():
+    frames = {k: v for k, v in golden() if len(v) <= SEED_MAX}
+    for name, frame in frames.items():
+        seed("msg", name, frame)
+    facts = ["end", "failed", "opened", "exclude", "excluded", "abort"]
+    seed("rundir", "facts", b"\0" + b"".join(part(frames[f]) for f in facts))
+
+
+def shard(header, data=0):
+    text = json.dumps(header).encode()
+    return struct.pack("<I", data)[:3] + struct.pack("<Q", len(text)) + text
+
+
+def documents():
+    tensors = {"__metadata__": {"format": "pt"},
+               "a.weight": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
+               "b": {"dtype": "F32", "shape": [], "data_offsets": [12, 16]},
+               "c": {"dtype": "F4", "shape": [4], "data_offsets": [16, 18]},
+               "d": {"dtype": "I8", "shape": [0, 9], "data_offsets": [18, 18]}}
+    seed("safetensors", "all", shard(tensors, 18))
+    seed("safetensors", "one", shard({"x": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}, 1))
+    seed("safetensors", "none", shard({}))
+    index = {"metadata": {"total_size": 18, "more": [None, True, 1.5e3]},
+             "weight_map": {"a.weight": "m-1.safetensors", "b": "sub/m-2.safetensors"}}
+    seed("index", "two", json.dumps(index).encode())
+    seed("json", "all", b"\3" + json.dumps([index, {"\u00e9\u0000": "\U0001f30a\\/\b\f"}]).encode())
+    seed("json", "text", b"\7" + '{"é🌊": [-0.5E+7, false, "\\ud83c\\udf0a"]}'.encode())
+    seed("fleet", "file", FLEET.encode())
+    for i, spec in enumerate(("ipc:///a/b", "sglang=http://h:1", "native=ipc:///x")):
+        seed("fleet", f"option-{i}", b"\0" + spec.encode())
+
+
+def lines():
+    seed("handoff", "link", b"weir-link 1 /run/weir/a b ipc:///run/weir/a b/plan.1.sock")
+    seed("handoff", "fail", b"weir-fail 1 65 a cause")
+    for i, text in enumerate(("64MiB", "2GB", "1024", "10s", "250ms", "1h", "1.5", "-1")):
+        seed("values", str(i), text.encode())
+    ends = [{"event": e, "t_ns": 10 ** 9 * i, "wave": 0, "version": 7, "bytes": 1 << 20,
+             "engine": "e0", "cause": "c", "credit_buckets": 1, "limit_buckets": 2,
+             "credit_bytes": 5, "limit_bytes": 9}
+            for i, e in enumerate(("opened", "granted", "acked", "released", "sealed",
+                                   "excluded", "decided", "swapped"), 1)]
+    for i in (3, 5, 8):
+        text = "\n".join(json.dumps(e) for e in ends[i - 3:i])
+        seed("event", str(i), b"\2\2" + text.encode())
+    seed("rundir", "endpoint", b"\1ipc:///run/weir/r/plan.1.sock\n")
+    seed("rundir", "pid", b"\x03123\n")
+
+
+def options():
+    for i, text in enumerate((
+            "source=/a\nbucket-size=512MiB\nsplit-tensors\n",
+            "max-inflight-engine-groups=2\nmax-inflight-buckets=4\norder=wave\n",
+            "hash-threads=2\nstage-timeout=10s\n",
+            "weight-version=3\nmin-engines=0\naccept-proof=copied\nwait=0\n")):
+        seed("options", str(i), bytes([i]) + text.encode())
+
+
+def engine_events():
+    """Number, who, epoch, version, content, buckets, token, text."""
+    def ev(on, token=0):
+        return bytes([on, 4, 1, 1, 1, 1, token, 0])
+    begin, attach, offer, finish, receipt, pause, swap, resume, cancel = 0, 1, 2, 4, 5, 6, 7, 8, 9
+    made, begun, copied, sealed, published, hook = 11, 13, 14, 16, 18, 20
+    whole = [ev(begin), ev(made), ev(attach), ev(offer), ev(begun), ev(copied), ev(finish),
+             ev(sealed), ev(receipt), ev(pause, 1), ev(hook), ev(swap, 1), ev(published),
+             ev(hook), ev(resume, 1), ev(hook)]
+    seed("engine", "whole", b"".join(whole))
+    seed("engine", "cancel", b"".join(whole[:6]) + ev(cancel))
+
+
+def run(build, directory, *args):
+    subprocess.run([os.path.join(build, "weir-plan"), *args], cwd=directory, check=True,
+                   stdout=subprocess.DEVNULL)
+
+
+def records(data):
+    """The frames of a file of records."""
+    at = len(b"weir-rec 1\n")
+    while at < len(data):
+        n, = struct.unpack_from("<I", data, at)
+        yield data[at + 12:at + 12 + n]
+        at += 12 + n
+
+
+def plans(build):
+    with tempfile.TemporaryDirectory() as directory:
+        source = os.path.join(directory, "s")
+        os.mkdir(source)
+        with open(os.path.join(source, "model.safetensors"), "wb") as f:
+            tensors = {"a": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
+                       "b": {"dtype": "U8", "shape": [4], "data_offsets": [12, 16]}}
+            f.write(shard(tensors)[3:] + bytes(16))
+        with open(os.path.join(source, "config.json"), "w", encoding="utf-8") as f:
+            f.write("{}")
+        with open(os.path.join(directory, "fleet.yaml"), "w", encoding="utf-8") as f:
+            f.write(FLEET.replace("    kind: sglang\n    url: http://10.0.0.7:30000\n", ""))
+        plan = os.path.join(directory, "p")
+        run(build, directory, "--source", source, "--fleet", "fleet.yaml", "-o", plan,
+            "--bucket-size", "8")
+        with open(plan, "rb") as f:
+            data = f.read()
+    seed("recfile", "plan", data)
+    seed("planfile", "plan", b"".join(part(f) for f in records(data)))
+
+
+def pack(value):
+    """Just enough msgpack, in its shortest form."""
+    if isinstance(value, bool):
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(value, int):
+        for limit, head, form in ((0x80, b"", ">B"), (1 << 8, b"\xcc", ">B"),
+                                  (1 << 16, b"\xcd", ">H"), (1 << 32, b"\xce", ">I"),
+                                  (1 << 64, b"\xcf", ">Q")):
+            if value < limit:
+                return head + struct.pack(form, value)
+    if isinstance(value, bytes):
+        return b"\xc4" + bytes([len(value)]) + value
+    if isinstance(value, str):
+        text = value.encode()
+        return bytes([0xa0 | len(text)]) + text if len(text) < 32 else b"\xd9" + bytes([len(text)]) + text
+    return bytes([0x90 | len(value)]) + b"".join(map(pack, value)) if len(value) < 16 else \
+        b"\xdc" + struct.pack(">H", len(value)) + b"".join(map(pack, value))
+
+
+def offers():
+    fence, boot, digest = ["A", 1, "r", 3, 1], "b", bytes(16)
+    files = [["a", 0, 100, 20, digest], ["b", 1, 40 << 20, 0, digest]]
+    begin = [50, 1, fence, boot, 1, digest, 100 + (40 << 20), 2, 2, False, 0, 1, files]
+    first = [54, 2, fence, boot, 1, 0, 0, 100, [[0, 0, 20], [0, 20, 80]]]
+    second = [54, 3, fence, boot, 1, 0, 1, 40 << 20, [[1, 0, 40 << 20]]]
+    seed("offer", "whole", b"".join(part(pack(m)) for m in (begin, first, second, second)))
+    for n in (1, 2, 253):
+        seed("fdpass", str(n), bytes([n]) + part(pack([52, 4, fence, boot, 0, n])))
+
+
+def main():
+    messages()
+    documents()
+    lines()
+    options()
+    engine_events()
+    plans(sys.argv[1])
+    offers()
+
+
+if __name__ == "__main__":
+    main()
