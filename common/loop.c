@@ -4,6 +4,7 @@
 #include "log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#define POLL_ON_STACK 64 /* descriptors; more are allocated */
 #define TIMER_MAX_MS ((int64_t)1 << 40) /* some 34 years: no overflow */
 
 struct source {
@@ -25,6 +27,7 @@ struct loop {
 	struct sock_poll *poll;
 	struct source *source;
 	size_t n, cap;
+	loop_poll_fn *poll_fn;
 	bool any_gone;
 	struct loop_timer **heap; /* earliest first */
 	size_t timers, timers_cap;
@@ -35,10 +38,50 @@ struct loop {
 	int rc;
 };
 
+static void fill_fds(struct pollfd *p, const struct sock_poll *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = (struct pollfd){
+			.fd = v[i].fd,
+			.events = (short)(POLLIN |
+					  (v[i].want_out ? POLLOUT : 0)),
+		};
+}
+
+static void take_fds(const struct pollfd *p, struct sock_poll *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		v[i].ready = (p[i].revents & ~POLLOUT) != 0;
+		v[i].ready_out = v[i].want_out && (p[i].revents & POLLOUT);
+	}
+}
+
+/* As sock_poll(), which would make every program load libzmq. */
+static int poll_fds(struct sock_poll *v, size_t n, int64_t ms)
+{
+	struct pollfd few[POLL_ON_STACK], *p = few;
+	int rc;
+
+	if (n > POLL_ON_STACK)
+		p = xreallocarray(NULL, n, sizeof *p);
+	fill_fds(p, v, n);
+	rc = poll(p, n, (int)ms);
+	if (rc < 0 && errno == EINTR)
+		rc = 0;
+	else if (rc < 0)
+		rc = log_errno(E_IO, "poll");
+	else
+		take_fds(p, v, n);
+	if (p != few)
+		free(p);
+	return rc;
+}
+
 struct loop *loop_new(void)
 {
 	struct loop *l = xcalloc(1, sizeof *l);
 
+	l->poll_fn = poll_fds;
 	l->signal_fd = -1;
 	return l;
 }
@@ -124,9 +167,10 @@ void loop_del_fd(struct loop *l, int fd)
 	del(l, fd, NULL);
 }
 
-void loop_add_sock(struct loop *l, struct sock *s, void (*fn)(void *),
-		   void *arg)
+void loop_add_polled(struct loop *l, struct sock *s, void (*fn)(void *),
+		     void *arg, loop_poll_fn *poll_fn)
 {
+	l->poll_fn = poll_fn;
 	add(l, (struct sock_poll){ .fd = -1, .s = s },
 	    (struct source){ .fn = fn, .arg = arg });
 }
@@ -200,8 +244,7 @@ void loop_arm(struct loop *l, struct loop_timer *t, int64_t ms)
 	}
 	if (ms > TIMER_MAX_MS)
 		ms = TIMER_MAX_MS;
-	/* At least one, so that a timer that arms itself lets others run. */
-	t->due_ms = clock_mono_ms() + (ms > 0 ? ms : 1);
+	t->due_ms = clock_mono_ms() + (ms > 0 ? ms : 0);
 	put(l, l->timers++, t);
 	sift_up(l, t->slot);
 }
@@ -278,7 +321,7 @@ int loop_run(struct loop *l)
 		int rc;
 
 		sweep(l);
-		rc = sock_poll(l->poll, l->n, next_wait(l));
+		rc = l->poll_fn(l->poll, l->n, next_wait(l));
 		if (rc < 0)
 			loop_stop(l, rc);
 		else if (rc > 0)

@@ -30,12 +30,21 @@ void loop_free(struct loop *l);		/* NULL is fine */
 void loop_add_fd(struct loop *l, int fd, void (*fn)(void *), void *arg);
 void loop_want_out(struct loop *l, int fd, bool on, void (*fn)(void *));
 void loop_del_fd(struct loop *l, int fd);	/* before close; absent: fine */
-void loop_add_sock(struct loop *l, struct sock *s, void (*fn)(void *),
-		   void *arg);
+/* Inline, so that a program without sockets does not load libzmq: that costs
+ * several times the rest of its start. */
+typedef int loop_poll_fn(struct sock_poll *v, size_t n, int64_t timeout_ms);
+void loop_add_polled(struct loop *l, struct sock *s, void (*fn)(void *),
+		     void *arg, loop_poll_fn *poll_fn);
+static inline void loop_add_sock(struct loop *l, struct sock *s,
+				 void (*fn)(void *), void *arg)
+{
+	loop_add_polled(l, s, fn, arg, sock_poll);
+}
 void loop_del_sock(struct loop *l, struct sock *s);
 
-/* (Re)arms t, ms from now; fn and arg must be set.  Any number of timers:
- * O(log n). */
+/* (Re)arms t, ms from now; fn and arg must be set.  0: as soon as what is
+ * ready was read, without a wait; a timer that arms itself so still lets all
+ * others run.  Any number of timers: O(log n). */
 void loop_arm(struct loop *l, struct loop_timer *t, int64_t ms);
 void loop_disarm(struct loop *l, struct loop_timer *t);
 

@@ -187,6 +187,19 @@ static int monitor(struct sock *s, int more)
 	return rc;
 }
 
+/* Threads start with the first socket. */
+int sock_warm(void)
+{
+	int rc = context();
+	void *z;
+
+	if (rc < 0)
+		return rc;
+	z = new_socket(ZMQ_DEALER);
+	close_socket(z);
+	return z ? 0 : -E_CONFIG;
+}
+
 static int open_socket(struct sock *s, int type, size_t frame_max)
 {
 	int rc = context();

@@ -147,6 +147,9 @@ static int read_line(struct stage *s, struct slice *line)
 	if (isatty(STDIN_FILENO))
 		return log_error(E_USAGE, "stdin is a terminal: pipe the stage "
 					  "before into this one, or use --run");
+	rc = sock_warm();
+	if (rc < 0)
+		return rc;
 	p->wait = (struct loop_timer){ .fn = on_line_late, .arg = s };
 	loop_arm(s->loop, &p->wait, LINE_WAIT_MS);
 	loop_add_fd(s->loop, STDIN_FILENO, on_line, s);

@@ -69,6 +69,42 @@ static void test_timers(void)
 	eq_i64(loop_run(l), -E_DATA, "stopped before it runs, the first wins");
 }
 
+static int pipe_a[2], pipe_b[2];
+
+/* Arms itself until what waits in the pipe was read. */
+static void on_again(void *arg)
+{
+	struct loop_timer *t = arg;
+
+	if (strchr(trail, 'p') == NULL && strlen(trail) < sizeof trail - 1)
+		loop_arm(l, t, 0);
+	note('t');
+}
+
+static void on_pipe(void *arg)
+{
+	char c;
+
+	if (read(*(int *)arg, &c, 1) == 1)
+		note(c);
+}
+
+static void test_soon(void)
+{
+	struct loop_timer t = { .fn = on_again, .arg = &t };
+	struct loop_timer u = { .fn = on_letter, .arg = "u" };
+
+	loop_add_fd(l, pipe_a[0], on_pipe, &pipe_a[0]);
+	loop_arm(l, &t, 0);
+	loop_arm(l, &u, 0);
+	if (write(pipe_a[1], "p", 1) != 1)
+		note('!');
+	run_for(20);
+	ok(strchr(trail, 'p') && strchr(trail, 'u') && strchr(trail, 't'),
+	   "one that arms itself at once lets others run: %s", trail);
+	loop_del_fd(l, pipe_a[0]);
+}
+
 static struct many {
 	struct loop_timer t;
 	int64_t want;
@@ -104,7 +140,6 @@ static void test_heap(void)
 	eq_u64(disorder, 0, "in order of their deadlines");
 }
 
-static int pipe_a[2], pipe_b[2];
 
 static void on_readable(void *arg)
 {
@@ -265,6 +300,7 @@ int main(void)
 	fcntl(pipe_a[0], F_SETFL, O_NONBLOCK);
 	fcntl(pipe_b[0], F_SETFL, O_NONBLOCK);
 	test_timers();
+	test_soon();
 	test_heap();
 	test_fds();
 	test_late();
