@@ -32,7 +32,8 @@ static bool is_full(const struct bucket_packer *b, uint64_t bytes)
 {
 	const struct bucket_limits *l = &b->limits;
 
-	if (b->pieces == l->pieces || b->cost + b->piece_cost > l->cost)
+	if (b->broken || b->pieces == l->pieces ||
+	    b->cost + b->piece_cost > l->cost)
 		return true;
 	if (bytes == 0 || b->bytes == 0)
 		return false;
@@ -53,6 +54,7 @@ bool bucket_next(struct bucket_packer *b, struct bucket_piece *out)
 	};
 	if (out->opens)
 		b->bytes = b->cost = b->pieces = 0;
+	b->broken = false;
 	b->bytes += bytes;
 	b->cost += b->piece_cost;
 	b->pieces++;
@@ -60,4 +62,30 @@ bool bucket_next(struct bucket_packer *b, struct bucket_piece *out)
 	b->left -= bytes;
 	b->more = b->left > 0;
 	return true;
+}
+
+bool bucket_can_hold(const struct bucket_limits *l,
+		     const struct bucket_load *load)
+{
+	return load->bytes <= l->size && load->cost <= l->cost &&
+	       load->pieces <= l->pieces;
+}
+
+bool bucket_has_room(const struct bucket_packer *b,
+		     const struct bucket_load *load)
+{
+	const struct bucket_limits *l = &b->limits;
+	struct bucket_limits left = {
+		.size = b->bytes < l->size ? l->size - b->bytes : 0,
+		.pieces = l->pieces - b->pieces,
+		.cost = l->cost - b->cost,
+	};
+
+	return !b->broken && bucket_can_hold(&left, load);
+}
+
+void bucket_break(struct bucket_packer *b)
+{
+	BUG_ON(b->more);
+	b->broken = b->pieces > 0;
 }

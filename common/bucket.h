@@ -10,6 +10,9 @@
  * that a size below the edge gives pieces of one edge.  Empty objects ride
  * along and never close a bucket by their bytes.
  *
+ * Objects that must share a bucket are weighed together first: if there is
+ * no room for all of them in the open one, bucket_break() closes it.
+ *
  *	bucket_begin(&b, &limits);
  *	for each object:
  *		bucket_object(&b, bytes, cost, may_split);
@@ -42,7 +45,7 @@ struct bucket_packer {
 	uint32_t pieces;
 	uint64_t left, start;	/* of the object: still to come, and where */
 	uint64_t step, piece_cost;
-	bool more;
+	bool more, broken;
 };
 
 void bucket_begin(struct bucket_packer *b, const struct bucket_limits *l);
@@ -51,5 +54,19 @@ void bucket_object(struct bucket_packer *b, uint64_t bytes, uint64_t cost,
 		   bool may_split);
 /* false: the object is done. */
 bool bucket_next(struct bucket_packer *b, struct bucket_piece *out);
+
+/* Several whole objects: their sums. */
+struct bucket_load {
+	uint64_t bytes, cost;
+	uint32_t pieces;
+};
+
+/* Would an empty bucket take them all?  And the open one? */
+bool bucket_can_hold(const struct bucket_limits *l,
+		     const struct bucket_load *load);
+bool bucket_has_room(const struct bucket_packer *b,
+		     const struct bucket_load *load);
+/* The next piece opens a bucket. */
+void bucket_break(struct bucket_packer *b);
 
 #endif

@@ -76,6 +76,13 @@ static const struct opt plan_rows[] = {
 	{ .name = "split-tensors",
 	  OPT_TO_FLAG(struct plan_conf, split_tensors),
 	  .help = "split tensors above the bucket size, on 16 MiB edges" },
+	{ .name = "keep-together",
+	  OPT_TO_LIST(struct plan_conf, keep_together),
+	  .value = "REGEX",
+	  .help = "tensors with the same first (...) of this extended regular "
+		  "expression share a bucket, or it is an error; none: not "
+		  "even the built-in groups (q/k/v, gate/up, weight and "
+		  "scales, ...), which are kept where they fit" },
 	{ .name = "transport",
 	  OPT_TO_STRING(struct plan_conf, transport),
 	  .value = "NAME",

@@ -21,7 +21,7 @@ struct limits_conf {
 
 struct plan_conf {
 	struct opt_common common;
-	struct opt_list sources, engines;
+	struct opt_list sources, engines, keep_together;
 	char *fleet, *transport, *out;
 	uint64_t bucket_size, rate;
 	bool split_tensors, dry_run;

@@ -30,6 +30,8 @@ struct builder {
 	struct m_part *parts; /* of the open bucket */
 	uint32_t nparts;
 	uint64_t bucket_bytes;
+	bool unordered; /* parts of the open bucket */
+	struct together_links links;
 	struct m_end sum;
 };
 
@@ -137,11 +139,28 @@ static int emit_engines(struct builder *b)
 	return rc;
 }
 
+/* By place.  Of one place the empty ones come first, by name as in their
+ * shard. */
+static int cmp_parts(const void *x, const void *y)
+{
+	const struct m_part *a = x, *b = y;
+
+	if (a->file != b->file)
+		return a->file < b->file ? -1 : 1;
+	if (a->offset != b->offset)
+		return a->offset < b->offset ? -1 : 1;
+	if (!a->bytes != !b->bytes)
+		return a->bytes ? 1 : -1;
+	return slice_cmp(a->name, b->name);
+}
+
 static int emit_bucket(struct builder *b)
 {
 	struct msg m = { .type = M_bucket };
 	int rc = 0;
 
+	if (b->unordered)
+		qsort(b->parts, b->nparts, sizeof *b->parts, cmp_parts);
 	m.bucket.id = b->sum.buckets;
 	m.bucket.bytes = b->bucket_bytes;
 	m.bucket.parts.v = b->parts;
@@ -157,18 +176,23 @@ static int emit_bucket(struct builder *b)
 	b->sum.buckets++;
 	b->nparts = 0;
 	b->bucket_bytes = 0;
+	b->unordered = false;
 	return rc;
+}
+
+static uint64_t cost_of(const struct m_part *p)
+{
+	return PART_COST + p->name.n + p->dtype.n +
+	       (uint64_t)p->shape.n * DIM_COST;
 }
 
 /* part: the whole object, starting at part->offset. */
 static int add_object(struct builder *b, const struct m_part *part, bool split)
 {
-	uint64_t cost = PART_COST + part->name.n + part->dtype.n +
-			(uint64_t)part->shape.n * DIM_COST;
 	struct bucket_piece piece;
 	int rc;
 
-	bucket_object(&b->packer, part->total, cost, split);
+	bucket_object(&b->packer, part->total, cost_of(part), split);
 	while (bucket_next(&b->packer, &piece)) {
 		struct m_part *p;
 
@@ -181,13 +205,16 @@ static int add_object(struct builder *b, const struct m_part *part, bool split)
 		p->start = piece.start;
 		p->bytes = piece.bytes;
 		b->bucket_bytes += piece.bytes;
+		if (b->nparts > 1 && cmp_parts(p - 1, p) > 0)
+			b->unordered = true;
 	}
 	return 0;
 }
 
-static int add_tensor(struct builder *b, const struct source_tensor *t)
+/* Lends what it names. */
+static struct m_part part_of(const struct source_tensor *t)
 {
-	struct m_part part = {
+	return (struct m_part){
 		.kind = PART_TENSOR,
 		.name = t->name,
 		.dtype = slice_of(st_dtype_name(t->dtype)),
@@ -197,6 +224,11 @@ static int add_tensor(struct builder *b, const struct source_tensor *t)
 		.offset = t->offset,
 		.total = t->bytes,
 	};
+}
+
+static int add_tensor(struct builder *b, const struct source_tensor *t)
+{
+	struct m_part part = part_of(t);
 
 	if (!msg_is_text(t->name))
 		return log_error(E_DATA,
@@ -206,6 +238,102 @@ static int add_tensor(struct builder *b, const struct source_tensor *t)
 				 SLICE_ARG(t->name));
 	b->sum.tensors++;
 	return add_object(b, &part, b->conf->split_tensors);
+}
+
+/* The sums over the group that begins with tensor i; bytes saturate. */
+static struct bucket_load weigh(const struct builder *b, uint32_t i)
+{
+	struct bucket_load load = { 0 };
+
+	for (; i != TOGETHER_END; i = b->links.next[i]) {
+		struct source_tensor t;
+		struct m_part part;
+
+		source_get(&b->in->source, i, &t);
+		part = part_of(&t);
+		if (__builtin_add_overflow(load.bytes, t.bytes, &load.bytes))
+			load.bytes = UINT64_MAX;
+		load.cost += cost_of(&part);
+		load.pieces++;
+	}
+	return load;
+}
+
+static int too_large(const struct builder *b, struct slice group,
+		     const struct bucket_load *load)
+{
+	const struct bucket_limits *l = &b->packer.limits;
+
+	if (load->bytes > l->size)
+		return log_error(E_DATA,
+				 "--keep-together: group \"%.*s\": its %u "
+				 "tensors have %llu bytes, above --bucket-size "
+				 "of %llu",
+				 SLICE_ARG(group), load->pieces,
+				 (unsigned long long)load->bytes,
+				 (unsigned long long)l->size);
+	return log_error(E_DATA,
+			 "--keep-together: group \"%.*s\": its %u tensors are "
+			 "more than one bucket describes (at most %u)",
+			 SLICE_ARG(group), load->pieces, l->pieces);
+}
+
+/* A group that no bucket can hold: a fault, or no group. */
+static int dissolve(struct builder *b, uint32_t i,
+		    const struct bucket_load *load)
+{
+	struct buf key = { 0 };
+	struct source_tensor t;
+	int rc = 0;
+
+	source_get(&b->in->source, i, &t);
+	if (together_key(&b->in->together, t.name, &key) == TOGETHER_MUST)
+		rc = too_large(b, buf_slice(&key), load);
+	buf_release(&key);
+	while (rc == 0 && i != TOGETHER_END) {
+		uint32_t next = b->links.next[i];
+
+		b->links.next[i] = TOGETHER_END;
+		i = next;
+	}
+	return rc;
+}
+
+static int add_group(struct builder *b, uint32_t i)
+{
+	int rc = 0;
+
+	while (rc == 0 && i != TOGETHER_END) {
+		uint32_t next = b->links.next[i];
+		struct source_tensor t;
+
+		source_get(&b->in->source, i, &t);
+		rc = add_tensor(b, &t);
+		b->links.next[i] = TOGETHER_DONE;
+		i = next;
+	}
+	return rc;
+}
+
+/* Tensor i, with the group that begins with it. */
+static int add_together(struct builder *b, uint32_t i,
+			const struct source_tensor *t)
+{
+	struct bucket_load load;
+	int rc;
+
+	if (b->links.next[i] == TOGETHER_DONE)
+		return 0;
+	if (b->links.next[i] == TOGETHER_END)
+		return add_tensor(b, t);
+	load = weigh(b, i);
+	if (!bucket_can_hold(&b->packer.limits, &load)) {
+		rc = dissolve(b, i, &load);
+		return rc < 0 ? rc : add_tensor(b, t);
+	}
+	if (!bucket_has_room(&b->packer, &load))
+		bucket_break(&b->packer);
+	return add_group(b, i);
 }
 
 /* What is no tensor: a shard's header or a carried file. */
@@ -222,21 +350,32 @@ static int add_plain(struct builder *b, uint32_t file)
 	return add_object(b, &part, true);
 }
 
-/* In file order; the tensors of a file follow its header. */
+static struct slice name_of(const void *ctx, uint32_t i)
+{
+	struct source_tensor t;
+
+	source_get(ctx, i, &t);
+	return t.name;
+}
+
+/* In file order; the tensors of a file follow its header, those of a group
+ * the first of it. */
 static int emit_buckets(struct builder *b)
 {
 	const struct source *s = &b->in->source;
 	struct source_iter it = { .s = s };
 	struct source_tensor t;
-	uint32_t file = 0;
+	uint32_t file = 0, i = 0;
 	int rc = 0;
 
+	together_link(&b->links, &b->in->together, name_of, s, s->ntensors);
 	while (rc == 0 && source_next(&it, &t)) {
 		while (rc == 0 && file <= t.file)
 			rc = add_plain(b, file++);
 		if (rc == 0)
-			rc = add_tensor(b, &t);
+			rc = add_together(b, i++, &t);
 	}
+	together_unlink(&b->links);
 	while (rc == 0 && file < s->nfiles)
 		rc = add_plain(b, file++);
 	return rc < 0 ? rc : emit_bucket(b);

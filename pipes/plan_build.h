@@ -4,9 +4,12 @@
  * Records come in the order of planfile.h.  Files keep source.h's order (by
  * path, shards and carried files alike).  Engines: staged kinds first, fleet
  * order within each kind.  Buckets hold parts in (file, offset) order: of a
- * shard its header, then its tensors; of a carried file all of it.  Headers
- * and carried files above the bucket size are split as common/bucket.h says,
- * tensors only with --split-tensors.
+ * shard its header, then its tensors; of a carried file all of it.  Tensors of
+ * one group (common/together.h) share a bucket, the one of the first of them,
+ * wherever the others are; a group that no bucket can hold is -E_DATA if a
+ * rule asked for it, else planned as if it were none.  Headers and carried
+ * files above the bucket size are split as common/bucket.h says, tensors only
+ * with --split-tensors.
  *
  * The same source and options give the same bytes.  Records are handed on as
  * they are made: memory is the source's, one bucket's parts and one buffer,
@@ -18,6 +21,7 @@
 #include "common/fleet.h"
 #include "common/io.h"
 #include "common/source.h"
+#include "common/together.h"
 #include "pipes/msg.h"
 #include "pipes/options.h"
 
@@ -25,6 +29,7 @@
 struct plan_input {
 	struct fleet fleet;
 	struct source source;
+	struct together together;
 	const char *transport;		/* resolved; static */
 };
 /* Opens and checks all of it: fleet and names first, then the source.  One

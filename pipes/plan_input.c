@@ -37,6 +37,17 @@ static const char *resolve_transport(const char *name)
 	return NULL;
 }
 
+static int check_groups(const struct plan_conf *conf)
+{
+	struct together t;
+	int rc =
+		together_init(&t, conf->keep_together.v, conf->keep_together.n);
+
+	if (rc == 0)
+		together_release(&t);
+	return rc;
+}
+
 int plan_check_options(const struct plan_conf *conf)
 {
 	if (conf->out && conf->dry_run)
@@ -55,7 +66,9 @@ int plan_check_options(const struct plan_conf *conf)
 	if (!conf->fleet && conf->engines.n == 0)
 		return log_error(E_USAGE, "no engines: give --fleet FILE or "
 					  "--engine ENDPOINT");
-	return resolve_transport(conf->transport) ? 0 : -E_USAGE;
+	if (!resolve_transport(conf->transport))
+		return -E_USAGE;
+	return check_groups(conf);
 }
 
 static int fleet_from_options(struct fleet *f, const struct opt_list *engines)
@@ -99,11 +112,17 @@ int plan_input_open(struct plan_input *in, const struct plan_conf *conf)
 	if (rc < 0)
 		return rc;
 	in->transport = resolve_transport(conf->transport);
+	rc = together_init(&in->together, conf->keep_together.v,
+			   conf->keep_together.n);
+	if (rc < 0)
+		return rc;
 	rc = open_fleet(&in->fleet, conf);
 	if (rc == 0)
 		rc = source_open(&in->source, conf->sources.v[0]);
-	if (rc < 0)
+	if (rc < 0) {
 		fleet_release(&in->fleet);
+		together_release(&in->together);
+	}
 	return rc;
 }
 
@@ -111,4 +130,5 @@ void plan_input_release(struct plan_input *in)
 {
 	fleet_release(&in->fleet);
 	source_release(&in->source);
+	together_release(&in->together);
 }

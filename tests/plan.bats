@@ -111,22 +111,122 @@ MIB=1048576
 	done
 }
 
-@test "BK-05 parts are in the order of their bytes, of any dtypes" {
-	"$FIXTURES/mkckpt.py" --size 4MiB --shards 2 --dtype mix "$T/c"
-	plan --bucket-size 300kB
-	assert_success
+# Parts of a bucket are in the order of their bytes, and all of them together
+# are each file once.  "in order": over all buckets, too.
+check_parts() {
 	weir-dump "$T/plan" | python3 -c '
 import json, sys
-at = {}
+size, runs, last = {}, {}, (0, 0)
 for line in sys.stdin:
     r = json.loads(line)
     if r["msg"] == "file":
-        size = r["bytes"]
-        at[r["id"]] = [0, size]
+        size[r["id"]] = r["bytes"]
+    if "in order" not in sys.argv:
+        last = (0, 0)
     for p in r.get("parts", ()):
-        assert at[p["file"]][0] == p["offset"], p
-        at[p["file"]][0] += p["bytes"]
-assert all(a == b for a, b in at.values()), at'
+        at = (p["file"], p["offset"])
+        assert at >= last, p
+        last = (p["file"], p["offset"] + p["bytes"])
+        runs.setdefault(p["file"], []).append((p["offset"], last[1]))
+for file, bytes in size.items():
+    at = 0
+    for begin, end in sorted(runs[file]):
+        assert begin == at, (file, begin, at)
+        at = end
+    assert at == bytes, (file, at)' "$@"
+}
+
+@test "BK-05 parts are in the order of their bytes, of any dtypes" {
+	"$FIXTURES/mkckpt.py" --size 4MiB --shards 2 --dtype mix "$T/c"
+	plan --bucket-size 300kB --keep-together none
+	assert_success
+	check_parts "in order"
+	plan --bucket-size 300kB
+	assert_success
+	check_parts
+}
+
+@test "BK-04 built-in groups share a bucket where they fit" {
+	checkpoint l.gate_proj.weight=40 l.k_proj.weight=10 l.o_proj.weight=30 \
+		l.q_proj.weight=20 l.q_proj.weight_scale_inv=1 l.up_proj.weight=70 \
+		l.v_proj.weight=10
+	plan --bucket-size 100
+	assert_success
+	check_parts
+	run buckets
+	# gate and up do not fit: as if they were no group.
+	assert_line "81 l.gate_proj.weight:0+40 l.k_proj.weight:0+10 l.q_proj.weight:0+20 l.q_proj.weight_scale_inv:0+1 l.v_proj.weight:0+10"
+	assert_line "100 l.o_proj.weight:0+30 l.up_proj.weight:0+70"
+	plan --bucket-size 100 --keep-together none
+	run buckets
+	assert_line "100 l.gate_proj.weight:0+40 l.k_proj.weight:0+10 l.o_proj.weight:0+30 l.q_proj.weight:0+20"
+}
+
+@test "BK-04 --keep-together: as asked, or a plan error with the group" {
+	checkpoint a.0.x=60 a.1.x=60 a.0.y=40 a.1.y=41 b=1
+	plan --bucket-size 200 --keep-together '^(a\.[0-9]+)\.'
+	assert_success
+	check_parts
+	run buckets
+	assert_line "100 a.0.x:0+60 a.0.y:0+40"
+	assert_line "102 a.1.x:0+60 a.1.y:0+41 b:0+1"
+	rm "$T/plan"
+	plan --bucket-size 100 --keep-together '^(a\.[0-9]+)\.'
+	one_line_error 65 '"a.1"' 'its 2 tensors' 101 100
+	[ ! -e "$T/plan" ]
+	# Several: the first that matches counts; "none" beside them.
+	plan --bucket-size 200 --keep-together none --keep-together 'y$' \
+		--keep-together '^(a\.[0-9]+)\.'
+	assert_success
+	run buckets
+	assert_line --partial "a.0.y:0+40 a.1.y:0+41"
+}
+
+@test "BK-04 a group of more tensors than a bucket describes" {
+	local names=()
+
+	for ((i = 0; i < 4097; i++)); do
+		names+=("t$i=1")
+	done
+	checkpoint "${names[@]}"
+	plan --keep-together '(t)'
+	one_line_error 65 '"t"' 4097 4096
+	plan --keep-together '(t[0-9])'
+	assert_success
+	check_parts
+}
+
+@test "--keep-together: bad expressions are quoted" {
+	checkpoint w=1
+	for value in '(' '(a)\1' 'a{1001}' '[z-a]'; do
+		plan --keep-together "$value"
+		one_line_error 64 "\"$value\""
+	done
+	run --separate-stderr weir-plan --source "$T/c" --engine "ipc://$T/e" \
+		--keep-together '(' --run "$T/run/r"
+	assert_equal "$status" 64
+}
+
+@test "MD-07 a group over several shards shares a bucket" {
+	"$FIXTURES/mkckpt.py" --size 2MiB --layers 4 --shards 7 "$T/c"
+	plan --bucket-size 300kB
+	assert_success
+	check_parts
+	weir-dump "$T/plan" | python3 -c '
+import collections, json, re, sys
+where, files = collections.defaultdict(set), collections.defaultdict(set)
+for line in sys.stdin:
+    r = json.loads(line)
+    for p in r.get("parts", ()):
+        m = re.match(r"(.*layers.\d+.)(?:self_attn.[qkv]|mlp.(?:gate|up))_proj",
+                     p["name"])
+        if m:
+            key = m[1] + ("mlp" if "mlp" in p["name"] else "qkv")
+            where[key].add(r["id"])
+            files[key].add(p["file"])
+assert len(where) == 8, where
+assert all(len(v) == 1 for v in where.values()), where
+assert any(len(v) > 1 for v in files.values()), files'
 }
 
 @test "BK-06 no bucket exceeds its size but one large tensor alone" {

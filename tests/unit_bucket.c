@@ -86,12 +86,41 @@ static void test_counts(void)
 	      "closed before its frame is too long");
 }
 
+static void test_together(void)
+{
+	struct bucket_packer b;
+	struct bucket_piece p;
+	struct bucket_limits l = SIZE(10);
+	struct bucket_load load = { .bytes = 6, .cost = 2, .pieces = 2 };
+
+	bucket_begin(&b, &l);
+	bucket_break(&b);
+	bucket_object(&b, 4, 1, false);
+	ok(bucket_next(&b, &p) && !p.opens, "no break before the first");
+	ok(!bucket_next(&b, &p), "one piece");
+	ok(bucket_has_room(&b, &load), "4 and 6 of 10");
+	load.bytes = 7;
+	ok(!bucket_has_room(&b, &load), "7 are too many");
+	ok(bucket_can_hold(&l, &load), "but not for an empty one");
+	load.pieces = 101;
+	ok(!bucket_can_hold(&l, &load), "too many pieces");
+	load = (struct bucket_load){ .cost = 101 };
+	ok(!bucket_can_hold(&l, &load), "too long a frame");
+	bucket_break(&b);
+	bucket_object(&b, 1, 1, false);
+	ok(bucket_next(&b, &p) && p.opens, "a break opens");
+	ok(!bucket_next(&b, &p), "one piece");
+	bucket_object(&b, 9, 1, false);
+	ok(bucket_next(&b, &p) && !p.opens, "once");
+}
+
 int main(void)
 {
 	test_sizes();
 	test_empty();
 	test_split();
 	test_counts();
+	test_together();
 	buf_release(&said);
 	return tap_done();
 }
