@@ -69,6 +69,12 @@ static bool is_untouched(const void *m, const void *event)
 	return !((const struct commit *)m)->touched;
 }
 
+static bool is_published(const void *m, const void *event)
+{
+	(void)event;
+	return ((const struct commit *)m)->published;
+}
+
 static bool is_same(const void *m, const void *event)
 {
 	(void)event;
@@ -179,13 +185,6 @@ static void swap(void *m, const void *event)
 	put(c, CA_SWAP, 0);
 }
 
-/* Restarted behind the decision: every engine may have been touched. */
-static void swap_again(void *m, const void *event)
-{
-	commit_resume(m);
-	swap(m, event);
-}
-
 static void verdict(void *m, const void *event)
 {
 	(void)event;
@@ -210,6 +209,25 @@ static void undo(void *m, const void *event)
 	blame(m, event);
 	put(m, CA_TELL_ABORT, 0);
 	put(m, CA_CANCEL, 0);
+}
+
+/* Restarted, and the registry cannot be had: what its engines do, the next
+ * commit has to see to. */
+static void give_up(void *m, const void *event)
+{
+	struct commit *c = m;
+
+	(void)event;
+	for (uint32_t i = 0; i < c->nengines; i++)
+		c->engine[i].away = c->engine[i].touched;
+	put(c, CA_VERDICT, 0);
+}
+
+static void leave(void *m, const void *event)
+{
+	blame(m, event);
+	put(m, CA_TELL_ABORT, 0);
+	give_up(m, event);
 }
 
 static void unknown(void *m, const void *event)
@@ -282,10 +300,13 @@ static const struct fsm_edge edges[] = {
 	{ CS_PLAN,    CE_FAIL,      NULL, refuse, CS_DONE, NULL },
 
 	{ CS_LOCK,    CE_LOCKED,    NULL, recover, CS_RECOVER, NULL },
-	{ CS_LOCK,    CE_FAIL,      NULL, refuse, CS_DONE, NULL },
+	{ CS_LOCK,    CE_FAIL,      is_published, give_up, CS_DONE, NULL },
+	{ CS_LOCK,    CE_FAIL,      is_untouched, refuse, CS_DONE, NULL },
+	{ CS_LOCK,    CE_FAIL,      NULL, leave, CS_DONE, NULL },
 
 	{ CS_RECOVER, CE_RECOVERED, NULL, probe, CS_PROBE, NULL },
-	{ CS_RECOVER, CE_AHEAD,     NULL, swap_again, CS_SWAP, NULL },
+	{ CS_RECOVER, CE_AHEAD,     NULL, swap, CS_SWAP, NULL },
+	{ CS_RECOVER, CE_FAIL,      is_published, give_up, CS_DONE, NULL },
 	{ CS_RECOVER, CE_FAIL,      is_untouched, refuse, CS_DONE, NULL },
 	{ CS_RECOVER, CE_FAIL,      NULL, undo, CS_ABORT, NULL },
 
@@ -343,6 +364,7 @@ static const struct fsm_edge edges[] = {
 	{ CS_RECEIPT, CE_LOST,      NULL, undo, CS_ABORT, NULL },
 	{ CS_RECEIPT, CE_FAIL,      NULL, undo, CS_ABORT, NULL },
 	{ CS_RECEIPT, CE_DRAINED,   NULL, NULL, CS_RECEIPT, "said again" },
+	{ CS_RECEIPT, CE_PROBED,    NULL, NULL, CS_RECEIPT, "the same boot" },
 	HOMING(CS_RECEIPT)
 
 	{ CS_DECIDE,  CE_AGREED,    NULL, swap, CS_SWAP, NULL },
@@ -417,6 +439,12 @@ void commit_resume(struct commit *c)
 	c->touched = true;
 	for (uint32_t i = 0; i < c->nengines; i++)
 		c->engine[i].touched = true;
+}
+
+void commit_resume_decided(struct commit *c)
+{
+	commit_resume(c);
+	c->published = true;
 }
 
 int commit_step(struct commit *c, const struct commit_event *e)

@@ -117,6 +117,8 @@ void commit_init(struct commit *c, struct commit_engine *engine, uint32_t n,
 		 uint32_t min);
 /* We are restarted in a run that has touched these engines. */
 void commit_resume(struct commit *c);
+/* The same, and its version is decided. */
+void commit_resume_decided(struct commit *c);
 /* 0 and c->act[0..nacts), or -E_PROTO: not in the table, nothing happened. */
 int commit_step(struct commit *c, const struct commit_event *e);
 /* Counts of engines that are in; that are out or away. */

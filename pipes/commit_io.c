@@ -10,6 +10,15 @@
 
 /* ---- events in, actions out ---- */
 
+static void tell_abort(struct commit_io *c)
+{
+	struct msg m = { .type = M_abort };
+
+	m.abort.code = c->m.code;
+	m.abort.cause = slice_of(c->cause ? c->cause : "");
+	stage_send(c->s, UP, &m);
+}
+
 static void perform(struct commit_io *c, const struct commit_action *a)
 {
 	static void (*const run[CA_NACTS])(struct commit_io *) = {
@@ -22,23 +31,15 @@ static void perform(struct commit_io *c, const struct commit_action *a)
 		[CA_ASK_RECEIPTS] = commit_ask_receipts,
 		[CA_DECIDE] = commit_decide,
 		[CA_SWAP] = commit_swap,
+		[CA_TELL_ABORT] = tell_abort,
 		[CA_CANCEL] = commit_cancel,
 		[CA_VERDICT] = commit_verdict,
 	};
 
 	if (a->type == CA_EXCLUDE)
 		commit_exclude(c, a->engine);
-	else if (run[a->type])
+	else
 		run[a->type](c);
-}
-
-static void tell_abort(struct commit_io *c)
-{
-	struct msg m = { .type = M_abort };
-
-	m.abort.code = c->m.code;
-	m.abort.cause = slice_of(c->cause ? c->cause : "");
-	stage_send(c->s, UP, &m);
 }
 
 /* The cause of the run is that of the event that ended it. */
@@ -52,12 +53,33 @@ static void note_cause(struct commit_io *c, struct commit_input *in)
 		log_error(c->m.code, "%s", c->cause);
 }
 
-static void drive_one(struct commit_io *c, struct commit_input *in)
+/* Nothing may be opened or decided after an exclusion that is not durable. */
+static bool has_failed(const struct commit_io *c, size_t queued)
+{
+	for (size_t i = queued; i < c->queue.n; i++)
+		if (c->queue.v[i].ev.type == CE_FAIL)
+			return true;
+	return false;
+}
+
+static void perform_all(struct commit_io *c)
 {
 	struct commit_action act[COMMIT_ACTIONS_MAX];
+	size_t queued = c->queue.n;
+	unsigned n = c->m.nacts;
+
+	memcpy(act, c->m.act, sizeof act);
+	for (unsigned i = 0; i < n; i++) {
+		perform(c, &act[i]);
+		if (act[i].type == CA_EXCLUDE && has_failed(c, queued))
+			return;
+	}
+}
+
+static void drive_one(struct commit_io *c, struct commit_input *in)
+{
 	bool blamed = c->m.code || c->m.signal;
 	const char *from = commit_table.states[c->m.state];
-	unsigned n;
 
 	if (commit_step(&c->m, &in->ev) < 0) {
 		log_debug("state %s: %s dropped", from,
@@ -71,14 +93,29 @@ static void drive_one(struct commit_io *c, struct commit_input *in)
 	if (c->m.nacts && c->m.act[0].type == CA_EXCLUDE && in->cause)
 		log_warn("engine %s is excluded: %s",
 			 c->plan.engine[in->ev.engine].name, in->cause);
-	n = c->m.nacts;
-	memcpy(act, c->m.act, sizeof act);
-	for (unsigned i = 0; i < n; i++) {
-		if (act[i].type == CA_TELL_ABORT)
-			tell_abort(c);
-		else
-			perform(c, &act[i]);
-	}
+	perform_all(c);
+}
+
+/* Before the lock is ours nothing can be excluded: it waits. */
+static bool is_early(const struct commit_io *c, const struct commit_input *in)
+{
+	return in->ev.type == CE_LOST &&
+	       (c->m.state == CS_LOCK || c->m.state == CS_RECOVER);
+}
+
+static void put(struct commit_queue *q, const struct commit_input *in)
+{
+	q->v = xreallocarray(q->v, q->n + 1, sizeof *q->v);
+	q->v[q->n++] = *in;
+}
+
+static void recall_early(struct commit_io *c)
+{
+	if (c->m.state < CS_PROBE)
+		return;
+	for (size_t i = 0; i < c->early.n; i++)
+		put(&c->queue, &c->early.v[i]);
+	c->early.n = 0;
 }
 
 static void drive(struct commit_io *c)
@@ -86,20 +123,24 @@ static void drive(struct commit_io *c)
 	if (c->driving)
 		return;
 	c->driving = true;
-	for (size_t i = 0; i < c->nqueue; i++) {
-		struct commit_input in = c->queue[i];
+	for (size_t i = 0; i < c->queue.n; i++) {
+		struct commit_input in = c->queue.v[i];
 
+		if (is_early(c, &in)) {
+			put(&c->early, &in);
+			continue;
+		}
 		drive_one(c, &in);
 		free(in.cause);
+		recall_early(c);
 	}
-	c->nqueue = 0;
+	c->queue.n = 0;
 	c->driving = false;
 }
 
 static void feed(struct commit_io *c, const struct commit_input *in)
 {
-	c->queue = xreallocarray(c->queue, c->nqueue + 1, sizeof *c->queue);
-	c->queue[c->nqueue++] = *in;
+	put(&c->queue, in);
 	drive(c);
 }
 
@@ -279,6 +320,13 @@ static void stop(struct stage *s)
 	engine_host_release(&c->host);
 }
 
+static void release_queue(struct commit_queue *q)
+{
+	for (size_t i = 0; i < q->n; i++)
+		free(q->v[i].cause);
+	free(q->v);
+}
+
 static void release(struct commit_io *c)
 {
 	if (c->has_reg)
@@ -286,9 +334,8 @@ static void release(struct commit_io *c)
 	if (c->has_plan)
 		plan_close(&c->plan);
 	reg_rec_release(&c->mine);
-	for (size_t i = 0; i < c->nqueue; i++)
-		free(c->queue[i].cause);
-	free(c->queue);
+	release_queue(&c->queue);
+	release_queue(&c->early);
 	free(c->cause);
 	free(c->verdict_cause);
 	free(c->state);

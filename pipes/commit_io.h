@@ -33,14 +33,19 @@ struct commit_input {			/* an event waiting for its turn */
 	bool printed;			/* somebody has logged it already */
 };
 
+struct commit_queue {
+	struct commit_input *v;
+	size_t n;
+};
+
 struct commit_io {
 	struct stage *s;
 	const struct commit_conf *conf;
 	struct commit m;
 	struct commit_engine *state;	/* m's, by engine id */
 
-	struct commit_input *queue;
-	size_t nqueue;
+	struct commit_queue queue;
+	struct commit_queue early;	/* lost engines, until they count */
 	bool driving;
 	char *cause;			/* of the abort, or of the refusal */
 

@@ -185,6 +185,39 @@ static void init_bring(struct commit_io *c)
 	c->bring.load_ms = c->conf->load_timeout_ms;
 }
 
+static void restore_boot(struct engine *e, const struct m_boot *b)
+{
+	for (uint32_t k = 0; k < e->nparts; k++)
+		if (e->part[k].worker == b->worker)
+			snprintf(e->part[k].boot, ENGINE_TEXT, "%.*s",
+				 SLICE_ARG(b->id));
+}
+
+/* As it was before we were killed: exclusions, boots, whether it is decided. */
+static void restore(struct commit_io *c)
+{
+	const struct m_open *o = &c->mine.m.open;
+
+	if (c->ahead)
+		commit_resume_decided(&c->m);
+	else
+		commit_resume(&c->m);
+	c->goal.version = o->version;
+	c->goal.epoch = o->epoch;
+	c->goal.content = c->published;
+	c->s->epoch = o->epoch;
+	for (uint32_t i = 0; i < o->engines.n; i++) {
+		const struct m_opened_engine *w = &o->engines.v[i];
+
+		if (w->engine < c->m.nengines)
+			c->state[w->engine].out = w->excluded;
+	}
+	for (uint32_t i = 0; i < o->boots.n; i++)
+		if (o->boots.v[i].engine < c->m.nengines)
+			restore_boot(c->engine[o->boots.v[i].engine],
+				     &o->boots.v[i]);
+}
+
 int commit_plan_open(struct commit_io *c, const struct m_end *end)
 {
 	int rc = plan_open(&c->plan, c->s->run.dirfd, "plan.weir");
@@ -212,7 +245,12 @@ int commit_plan_open(struct commit_io *c, const struct m_end *end)
 	init_bring(c);
 	commit_init(&c->m, c->state, c->plan.nengines,
 		    (uint32_t)c->conf->min_engines);
-	arm_run_deadline(c);
+	/* Of an earlier instance it counts once the registry is ours: then it
+	 * can end the run.  A decided run goes forward (I13). */
+	if (c->resumed || c->ahead)
+		restore(c);
+	else
+		arm_run_deadline(c);
 	commit_feed(c, CE_PLAN, 0);
 	return 0;
 }
@@ -326,46 +364,20 @@ void commit_lock(struct commit_io *c)
 
 /* ---- what was left open ---- */
 
-/* Boots and exclusions as they were before we were killed. */
-static void restore(struct commit_io *c)
+/* While we waited for the lock, another commit may have ended this run. */
+static int check_mine(struct commit_io *c)
 {
-	const struct m_open *o = &c->mine.m.open;
+	struct reg_rec now = { 0 };
+	int rc = registry_open_read(&c->reg, &now);
 
-	commit_resume(&c->m);
-	c->open_written = true;
-	c->goal.version = o->version;
-	c->goal.epoch = o->epoch;
-	c->s->epoch = o->epoch;
-	for (uint32_t i = 0; i < o->engines.n; i++) {
-		const struct m_opened_engine *w = &o->engines.v[i];
-
-		if (w->engine < c->m.nengines)
-			c->state[w->engine].out = w->excluded;
-	}
-	for (uint32_t i = 0; i < o->boots.n; i++) {
-		const struct m_boot *b = &o->boots.v[i];
-		struct engine *e;
-
-		if (b->engine >= c->m.nengines)
-			continue;
-		e = c->engine[b->engine];
-		for (uint32_t k = 0; k < e->nparts; k++)
-			if (e->part[k].worker == b->worker)
-				snprintf(e->part[k].boot, ENGINE_TEXT, "%.*s",
-					 SLICE_ARG(b->id));
-	}
-}
-
-static void go_on(struct commit_io *c)
-{
-	if (c->resumed || c->ahead)
-		restore(c);
-	if (!c->ahead) {
-		commit_feed(c, CE_RECOVERED, 0);
-		return;
-	}
-	c->goal.content = c->published;
-	commit_feed(c, CE_AHEAD, 0);
+	c->open_written = rc > 0 && slice_eq(now.m.open.run,
+					     slice_of(c->s->run.name));
+	reg_rec_release(&now);
+	if (rc < 0 || c->open_written || c->ahead)
+		return rc < 0 ? rc : 0;
+	return log_error(E_FENCED,
+			 "run %s was left open and ended by another commit",
+			 c->s->run.name);
 }
 
 static void on_recovered(void *arg, int rc)
@@ -375,13 +387,20 @@ static void on_recovered(void *arg, int rc)
 	if (rc < 0)
 		commit_fail(c, rc);
 	else
-		go_on(c);
+		commit_feed(c, c->ahead ? CE_AHEAD : CE_RECOVERED, 0);
 }
 
 void commit_recover(struct commit_io *c)
 {
 	struct recover *r = &c->recover;
-	int rc;
+	int rc = c->resumed || c->ahead ? check_mine(c) : 0;
+
+	if (rc < 0) {
+		commit_fail(c, rc);
+		return;
+	}
+	if (c->resumed)
+		arm_run_deadline(c);
 
 	r->reg = &c->reg;
 	r->engine_ms = c->conf->engine_timeout_ms;

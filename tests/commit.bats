@@ -496,6 +496,85 @@ begin 1 receipt 1 pause 0 swap 1 resume 0 "
 	assert_success
 }
 
+# holding_registry COMMAND...: while somebody else holds the lock; then it is
+# let go when let_go is called.
+hold_registry() {
+	mkfifo "$T/holder"
+	start holder flock -x "$T/reg/lock" cat "$T/holder"
+	wait_for is_held
+}
+is_held() { ! flock -n "$T/reg/lock" true; }
+let_go() { : >"$T/holder"; }
+
+killed_behind_decision() {
+	engine e0 swap=silent:1
+	push_in_background c "$(at e0)" --:--engine-timeout --:10s "$@"
+	wait_for contains "$T/e0.out" "swap 1"
+	kill -KILL "$(pid_of c)"
+	wait_for is_dead "$(pid_of c)"
+}
+
+@test "commit killed behind the decision, the registry held: 3, not 'try again'" {
+	killed_behind_decision
+	hold_registry
+	run --separate-stderr "$BUILD/weir-commit" --run "$(run_of)" \
+		--registry "$T/reg"
+	let_go
+	assert_equal "$status" 3
+	assert_output --partial "version 1 published"
+	assert_output --partial "lagging: e0"
+	run push "$(at e0)" -- --weight-version 1
+	assert_success
+	assert_equal "$(status_field '[e["serving"] for e in s["engines"]]')" \
+		"[1]"
+}
+
+@test "commit killed behind the decision waits for the registry, signal or not" {
+	killed_behind_decision --:--wait --:20s
+	hold_registry
+	start again "$BUILD/weir-commit" --run "$(run_of)" --registry "$T/reg" -v
+	wait_for contains "$T/again.err" "plan -> lock"
+	kill -TERM "$(pid_of again)"
+	wait_for contains "$T/again.err" "is published, 1 engines still to swap"
+	let_go
+	ends wait_for_end "$(pid_of again)"
+	assert_equal "$status" 0
+	assert_equal "$(status_field '[e["serving"] for e in s["engines"]]')" \
+		"[1]"
+}
+
+@test "an undecided run that another commit ended is not gone on with" {
+	engine e0 receipt=silent:1
+	push_in_background c "$(at e0)" --:--engine-timeout --:10s --:--wait --:20s
+	wait_for contains "$T/e0.out" "receipt 1"
+	kill -KILL "$(pid_of c)"
+	wait_for is_dead "$(pid_of c)"
+	hold_registry
+	start again "$BUILD/weir-commit" --run "$(run_of)" --registry "$T/reg" -v
+	wait_for contains "$T/again.err" "plan -> lock"
+	rm "$T/reg/open"	# as recovery does
+	let_go
+	ends wait_for_end "$(pid_of again)"
+	assert_equal "$status" 1
+	contains "$T/again.err" "ended by another commit"
+	assert_equal "$(grep -c begin "$T/e0.out")" 1
+}
+
+@test "I1 nothing is decided behind an exclusion that is not durable" {
+	engine e0
+	engine e1 receipt=silent:1
+	push_in_background c $(at e0 e1) --:--engine-timeout --:3s \
+		--:--min-engines --:1
+	wait_for contains "$T/e1.out" "receipt 1"
+	rm "$T/reg/open"
+	mkdir "$T/reg/open"
+	ends wait_for_end "$(pid_of c)"
+	assert_equal "$status" 1
+	assert_file_not_exists "$T/reg/versions/000001/decision"
+	assert_equal "$(grep -c swap "$T/e0.out")" 0
+	contains "$T/e0.out" cancel
+}
+
 @test "TM-02 a commit that was stopped goes on; a run has a deadline" {
 	engine e0
 	push_in_background c "$(at e0)" hang=1

@@ -46,6 +46,12 @@ static const char *say(const char *what)
 	int n, type;
 
 	sscanf(what, "%31s %u", name, &engine);
+	if (strcmp(name, "resumed") == 0)
+		commit_resume(&c);
+	if (strcmp(name, "decided") == 0)
+		commit_resume_decided(&c);
+	if (strcmp(name, "resumed") == 0 || strcmp(name, "decided") == 0)
+		return commit_table.states[c.state];
 	e = (struct commit_event){ .engine = engine, .code = E_DATA };
 	type = event_named(name);
 	if (strcmp(name, "int") == 0) {
@@ -161,9 +167,21 @@ static void test_stories(void)
 	      { "probed 0", "probe" }, { "probed 1", "open: open" },
 	      { "same", "hash: opened" }, { "fail", "done: tell verdict" });
 	STORY("restarted behind the decision", 2, 0, 0,
-	      { "plan", "lock: lock" }, { "locked", "recover: recover" },
+	      { "decided", "plan" }, { "plan", "lock: lock" }, { "locked", "recover: recover" },
 	      { "ahead", "swap: swap" }, { "home 0", "swap" },
 	      { "home 1", "done: verdict" });
+	STORY("decided, and the registry cannot be had again", 2, 0, 3,
+	      { "decided", "plan" }, { "plan", "lock: lock" },
+	      { "fail", "done: verdict" });
+	STORY("decided, and recovery fails", 2, 0, 3, { "decided", "plan" },
+	      { "plan", "lock: lock" }, { "locked", "recover: recover" },
+	      { "fail", "done: verdict" });
+	STORY("touched, and the registry cannot be had again", 2, 0, 2,
+	      { "resumed", "plan" }, { "plan", "lock: lock" },
+	      { "int", "done: tell verdict" });
+	STORY("touched, and recovery fails", 1, 0, 1, { "resumed", "plan" },
+	      { "plan", "lock: lock" }, { "locked", "recover: recover" },
+	      { "fail", "abort: tell cancel" }, { "home 0", "done: verdict" });
 }
 
 static void test_exclusion(void)
