@@ -12,7 +12,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define POLL_ON_STACK 64 /* descriptors; more are allocated */
+#define POLL_ON_STACK 64		/* descriptors; more are allocated */
 #define TIMER_MAX_MS ((int64_t)1 << 40) /* some 34 years: no overflow */
 
 struct source {
@@ -43,8 +43,8 @@ static void fill_fds(struct pollfd *p, const struct sock_poll *v, size_t n)
 	for (size_t i = 0; i < n; i++)
 		p[i] = (struct pollfd){
 			.fd = v[i].fd,
-			.events = (short)(POLLIN |
-					  (v[i].want_out ? POLLOUT : 0)),
+			.events =
+				(short)(POLLIN | (v[i].want_out ? POLLOUT : 0)),
 		};
 }
 

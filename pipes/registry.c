@@ -317,6 +317,19 @@ static int ledger_open(struct registry *r)
 }
 
 /* A line that was being written when its writer died is no event. */
+static void ledger_sync(struct registry *r)
+{
+	int fd = r->has_told ? ledger_open(r) : -1;
+
+	r->has_told = false;
+	if (fd < 0)
+		return;
+	if (fsync(fd) < 0)
+		log_warn("fsync the ledger of %s: %s", r->path,
+			 strerror(errno));
+	close(fd);
+}
+
 static int ledger_repair(struct registry *r)
 {
 	int fd = ledger_open(r), rc;
@@ -359,6 +372,7 @@ void registry_unlock(struct registry *r)
 {
 	if (r->lock_fd < 0)
 		return;
+	ledger_sync(r);
 	/* The text is only read while somebody holds the lock. */
 	close(r->lock_fd);
 	r->lock_fd = -1;
@@ -458,6 +472,7 @@ static int remove_durably(int dirfd, const char *name)
 
 int registry_open_remove(struct registry *r)
 {
+	ledger_sync(r);
 	step("close");
 	return remove_durably(r->dirfd, "open");
 }
@@ -519,8 +534,7 @@ int registry_ledger(struct registry *r, const struct reg_event *e)
 	rc = ledger_line(&b, e);
 	if (rc == 0)
 		rc = io_write_full(fd, b.p, b.n);
-	if (rc >= 0 && fsync(fd) < 0)
-		rc = log_errno(E_IO, "fsync the ledger");
+	r->has_told = true;
 	close(fd);
 	buf_release(&b);
 	step("ledger");

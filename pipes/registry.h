@@ -37,6 +37,7 @@ struct registry {
 	char *path;
 	char id[REG_ID_LEN + 1];
 	uint64_t epoch;			/* highest seen */
+	bool has_told;			/* ledger lines that are not synced */
 };
 
 /* A record that was read, with the memory it borrows. */
@@ -114,7 +115,8 @@ struct reg_event {
 	uint64_t epoch, version;
 	const struct digest *content;
 };
-/* Appends one line and syncs it. */
+/* Appends one line.  Lines are synced before `open` is removed, or the lock
+ * let go: what a power cut takes, recovery tells again. */
 int registry_ledger(struct registry *r, const struct reg_event *e);
 /* The last whole line, without newline, appended; 0 if there is none. */
 int registry_ledger_last(struct registry *r, struct buf *out);

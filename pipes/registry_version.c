@@ -237,18 +237,21 @@ static int plan_put(int run_dirfd, int vfd)
 int registry_version_make(struct registry *r, uint64_t version, int run_dirfd)
 {
 	char name[NUMBER_MAX];
+	bool is_new;
 	int vfd, rc;
 
 	BUG_ON(r->lock_fd < 0);
 	number_name(version, name);
-	rc = io_mkdir(r->versions_fd, name, 0700);
+	is_new = mkdirat(r->versions_fd, name, 0700) == 0;
+	rc = is_new ? 0 : io_mkdir(r->versions_fd, name, 0700);
 	if (rc < 0)
 		return rc;
 	step("version");
 	vfd = version_open(r, version);
 	if (vfd < 0)
 		return vfd;
-	rc = decision_is_there(vfd);
+	/* A new directory holds no decision, and needs no sync to say so. */
+	rc = is_new ? 0 : decision_is_there(vfd);
 	if (rc != 0) {
 		rc = rc < 0 ? rc : -E_AGAIN;
 		goto out;

@@ -232,8 +232,9 @@ static int open_run(struct stage *s)
 		rc = run_open(&s->run, path || !p->has[UP] ? path : line,
 			      p->has[UP]);
 	if (rc == 0 && *line && strcmp(line, s->run.path))
-		return log_error(E_USAGE, "--run %s, but the stage before is "
-					  "in run %s",
+		return log_error(E_USAGE,
+				 "--run %s, but the stage before is "
+				 "in run %s",
 				 s->run.path, line);
 	return rc;
 }

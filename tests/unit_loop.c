@@ -140,7 +140,6 @@ static void test_heap(void)
 	eq_u64(disorder, 0, "in order of their deadlines");
 }
 
-
 static void on_readable(void *arg)
 {
 	char c;
