@@ -155,11 +155,13 @@ static int take_plan(struct admission *a)
 {
 	struct admit_limits l;
 	uint32_t big;
-	int rc = plan_open(&a->plan, a->s->run.dirfd, PLAN_NAME);
+	int rc = stage_await(a->s, PLAN_NAME);
 
+	if (rc == 0)
+		rc = plan_open(&a->plan, a->s->run.dirfd, PLAN_NAME);
 	if (rc == -E_NOINPUT)
 		return log_error(E_NOINPUT, "%s holds no plan", a->s->run.path);
-	if (rc < 0)
+	if (rc != 0)
 		return rc;
 	a->has_plan = true;
 	l = limits(a);

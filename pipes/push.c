@@ -403,6 +403,7 @@ static void release(struct push *p)
 		if (p->death[i] >= 0)
 			close(p->death[i]);
 	}
+	run_tidy(&p->run);
 	run_close(&p->run);
 	loop_free(p->loop);
 }

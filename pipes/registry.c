@@ -348,6 +348,18 @@ static int ledger_repair(struct registry *r)
 	return rc;
 }
 
+/* Of a commit that was killed while it wrote receipts or decision. */
+static int sweep_open_version(struct registry *r)
+{
+	struct reg_rec o = { 0 };
+	int rc = registry_open_read(r, &o);
+
+	if (rc > 0)
+		rc = registry_version_sweep(r, o.m.open.version);
+	reg_rec_release(&o);
+	return rc;
+}
+
 int registry_lock(struct registry *r, const char *run)
 {
 	int rc = lock_open(r, &r->lock_fd);
@@ -357,6 +369,8 @@ int registry_lock(struct registry *r, const char *run)
 	rc = lock_sign(r->lock_fd, run);
 	if (rc == 0)
 		rc = io_sweep_tmp(r->dirfd);
+	if (rc >= 0)
+		rc = sweep_open_version(r);
 	if (rc >= 0)
 		rc = ledger_repair(r);
 	if (rc == 0)

@@ -79,6 +79,8 @@ void registry_holder(struct registry *r, struct reg_holder *h);
 
 /* 1 and *out, 0 if there is none. */
 int registry_open_read(struct registry *r, struct reg_rec *out);
+/* Removes what dead processes left half written in versions/N.  Count. */
+int registry_version_sweep(struct registry *r, uint64_t version);
 /* Durable; the epoch first, so that it is never handed out twice. */
 int registry_open_write(struct registry *r, const struct msg *open);
 int registry_open_remove(struct registry *r);

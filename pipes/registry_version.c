@@ -56,6 +56,17 @@ static int version_open(struct registry *r, uint64_t version)
 	return fd;
 }
 
+int registry_version_sweep(struct registry *r, uint64_t version)
+{
+	int vfd = version_open(r, version), rc;
+
+	if (vfd < 0)
+		return vfd == -E_NOINPUT ? 0 : vfd;
+	rc = io_sweep_tmp(vfd);
+	close(vfd);
+	return rc;
+}
+
 /* A name that a power cut may still take away is no fact yet; nor is its
  * absence before the directory is what the disk says. */
 static int decision_is_there(int vfd)

@@ -360,22 +360,49 @@ static char *socket_path(const struct run *r, enum stage_id stage, uint32_t n)
 	return xasprintf("/tmp/weir-%u/%.16s.sock", geteuid(), hex);
 }
 
-/* What killed instances left behind. */
+static bool has_ended(const struct run *r)
+{
+	return faccessat(r->dirfd, "verdict", F_OK, 0) == 0;
+}
+
+/* Of a stage; true if none of its instances lives. */
+static bool sweep_sockets(const struct run *r, enum stage_id id)
+{
+	bool dead = true;
+
+	for (uint32_t n = newest(r, id); n > 0; n--) {
+		pid_t pid;
+		char *path;
+
+		if (is_locked(r, id, n, &pid)) {
+			dead = false;
+			continue;
+		}
+		path = socket_path(r, id, n);
+		unlink(path);
+		free(path);
+	}
+	return dead;
+}
+
+/* What killed instances left behind.  An endpoint goes only when the run has
+ * ended: before that a new instance may be announcing itself. */
 static void sweep(const struct run *r)
 {
+	char name[FILE_NAME_MAX];
+
 	io_sweep_tmp(r->dirfd);
 	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
-		for (uint32_t n = newest(r, id); n > 0; n--) {
-			pid_t pid;
-			char *path;
-
-			if (is_locked(r, id, n, &pid))
-				continue;
-			path = socket_path(r, id, n);
-			unlink(path);
-			free(path);
-		}
+		if (!sweep_sockets(r, id) || !has_ended(r))
+			continue;
+		file_name(name, id, "endpoint");
+		unlinkat(r->dirfd, name, 0);
 	}
+}
+
+void run_tidy(const struct run *r)
+{
+	sweep(r);
 }
 
 /* Our pid in a file that is locked before it has its name: nobody ever sees

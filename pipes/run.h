@@ -47,6 +47,9 @@ int run_default_parent(char **out);
 
 /* Takes the next free instance number of stage (O_EXCL) and locks it. */
 int run_enter(struct run *r, enum stage_id stage);
+/* Removes what instances that were killed at their very end left behind;
+ * every stage does it as well.  For a supervisor, when they have ended. */
+void run_tidy(const struct run *r);
 /* Removes our endpoint and socket, and gives the lock up. */
 void run_leave(struct run *r);
 /* Is there a newer instance of our stage?  Then we are to end with 76. */

@@ -136,6 +136,19 @@ static void on_line_late(void *arg)
 	loop_stop(s->loop, log_error(E_AGAIN, "no hand-off line on stdin"));
 }
 
+/* By hand nobody mends it; a supervisor starts both stages again. */
+static int no_line(const struct stage *s)
+{
+	static const char cause[] = "stdin ended without a hand-off line: the "
+				    "stage before has died";
+
+	if (s->priv->supervisor_fd < 0)
+		return log_error(E_PROTO, "%s", cause);
+	log_info("%s", cause);
+	log_adopt_cause(E_AGAIN, cause);
+	return -E_AGAIN;
+}
+
 /* Waits for the line; a signal or the supervisor's end stops it as well. */
 static int read_line(struct stage *s, struct slice *line)
 {
@@ -162,8 +175,7 @@ static int read_line(struct stage *s, struct slice *line)
 	}
 	end = b->n ? memchr(b->p, '\n', b->n) : NULL;
 	if (!end && b->n < HANDOFF_MAX)
-		return log_error(E_PROTO, "stdin ended without a hand-off "
-					  "line: the stage before has died");
+		return no_line(s);
 	*line = (struct slice){ b->p, end ? (size_t)(end - b->p) : b->n };
 	return 0;
 }
@@ -285,6 +297,46 @@ static int old_verdict(struct stage *s)
 	msg_arena_release(&arena);
 	buf_release(&frame);
 	return rc;
+}
+
+static bool is_there(const struct stage *s, const char *name)
+{
+	return faccessat(s->run.dirfd, name, F_OK, 0) == 0;
+}
+
+static void on_await(void *arg)
+{
+	struct stage *s = arg;
+	struct stage_priv *p = s->priv;
+	int64_t now = clock_mono_ms();
+	pid_t pid;
+
+	if (run_is_alive(&s->run, STAGE_PLAN, &pid))
+		p->plan_seen_ms = now;
+	if (is_there(s, p->awaited) || is_there(s, "verdict") ||
+	    now - p->plan_seen_ms >= timeout_of(s, UP))
+		loop_stop(s->loop, 0);
+	else
+		loop_arm(s->loop, &p->wait, TICK_MIN_MS);
+}
+
+int stage_await(struct stage *s, const char *name)
+{
+	struct stage_priv *p = s->priv;
+	int rc;
+
+	if (!s->conf->run || is_there(s, name))
+		return 0;
+	p->awaited = name;
+	p->plan_seen_ms = clock_mono_ms();
+	p->wait = (struct loop_timer){ .fn = on_await, .arg = s };
+	loop_arm(s->loop, &p->wait, TICK_MIN_MS);
+	rc = loop_run(s->loop);
+	loop_disarm(s->loop, &p->wait);
+	if (rc == 0)
+		return old_verdict(s);
+	p->code = rc;
+	return rc < 0 ? rc : ENDED;
 }
 
 static int prepare(struct stage *s)

@@ -127,6 +127,11 @@ struct slice stage_cause(void);
 /* Ends the run here: commit only.  Writes RUN/verdict, sends it upstream,
  * waits at most a second for bye, then the loop stops. */
 void stage_verdict(struct stage *s, const struct msg *verdict);
+/* In prepare, of a stage that needs a file that plan makes: the line on stdin
+ * says that it is there, but with --run a stage may come before it.  Waits
+ * for it, while plan lives and for --stage-timeout.  0 (also if it has not
+ * come), or what prepare must return. */
+int stage_await(struct stage *s, const char *name);
 /* For long work outside the loop (prepare): has a signal arrived, or has the
  * supervisor died?  Then give up with -E_AGAIN; the shell does the rest. */
 bool stage_is_interrupted(const struct stage *s);

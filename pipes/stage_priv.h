@@ -30,6 +30,8 @@ struct stage_priv {
 	struct loop_timer tick, end, grace, wait;
 	int64_t tick_due;	/* when it should come */
 	int supervisor_fd, inotify_fd;
+	const char *awaited;	/* file in the run directory */
+	int64_t plan_seen_ms;	/* alive, while we wait for it */
 	struct buf line;	/* of the hand-off, while it comes */
 	struct handoff handoff;
 };

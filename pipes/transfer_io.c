@@ -343,12 +343,14 @@ static int message(struct stage *s, enum dir d, const struct msg *m)
 static int prepare(struct stage *s)
 {
 	struct xfer *x = s->self;
-	int rc = plan_open(&x->plan, s->run.dirfd, PLAN_NAME);
+	int rc = stage_await(s, PLAN_NAME);
 
 	x->s = s;
+	if (rc == 0)
+		rc = plan_open(&x->plan, s->run.dirfd, PLAN_NAME);
 	if (rc == -E_NOINPUT)
 		return log_error(E_NOINPUT, "%s holds no plan", s->run.path);
-	if (rc < 0)
+	if (rc != 0)
 		return rc;
 	x->has_plan = true;
 	x->cause = xcalloc(x->plan.nengines, sizeof(char *));
