@@ -351,9 +351,10 @@ static int refuse_ended(const struct run *r)
 {
 	if (faccessat(r->dirfd, "verdict", F_OK, 0) < 0)
 		return 0;
-	return log_error(E_CONFIG,
-			 "run directory %s: its run has ended; give a fresh one",
-			 r->path);
+	return log_error(
+		E_CONFIG,
+		"run directory %s: its run has ended; give a fresh one",
+		r->path);
 }
 
 static void wire(struct push *p)
