@@ -5,6 +5,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/opt.h"
+#include "pipes/msg.h"
 
 #include <pwd.h>
 #include <stdlib.h>
@@ -136,14 +137,23 @@ static unsigned threads(const struct conf *c)
 	return cores < THREADS_DEFAULT ? 1 : THREADS_DEFAULT;
 }
 
+/* Into a message's field of this many bytes? */
+static bool fits(const char *s, size_t max)
+{
+	return strlen(s) <= max && msg_is_text(slice_of(s));
+}
+
 static int check(const struct conf *c)
 {
 	if (!c->store || !c->listen)
 		return log_error(E_USAGE, "--%s is missing",
 				 c->store ? "listen" : "store");
-	if (strlen(c->name) > 64)
-		return log_error(E_USAGE, "--name %s: longer than 64 bytes",
-				 c->name);
+	if (!fits(c->name, 64))
+		return log_error(
+			E_USAGE,
+			"--name \"%s\": expected UTF-8 without control "
+			"characters, at most 64 bytes",
+			c->name);
 	if (c->device)
 		return log_error(E_CONFIG,
 				 "--device %s: receiving into a GPU is not "
@@ -154,9 +164,11 @@ static int check(const struct conf *c)
 		return log_error(E_CONFIG,
 				 "--post-load fp8 is not built yet; a command "
 				 "of that name: ./fp8");
-	if (c->post_load && strlen(c->post_load) > 1024)
+	if (c->post_load && !fits(c->post_load, 1024))
 		return log_error(E_USAGE,
-				 "--post-load: longer than 1024 bytes");
+				 "--post-load \"%s\": expected UTF-8 without "
+				 "control characters, at most 1024 bytes",
+				 c->post_load);
 	return 0;
 }
 

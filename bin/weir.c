@@ -17,13 +17,18 @@ static const struct {
 	{ "admit", "say when: waves of engines, credit of buckets and bytes" },
 	{ "transfer", "let the engines copy, hash the source beside them" },
 	{ "commit", "say whether: probe, receipts, decision, swap" },
-	{ "push", "run these four, restart what dies, show progress" },
-	{ "engine", "receive versions beside an inference engine" },
-	{ "status", "show the registry and what the engines serve" },
+	{ "push", "push a checkpoint to a fleet, all or nothing" },
+	{ "engine", "receive weights beside an inference engine" },
+	{ "status", "show what is published and what is served" },
 	{ "dump", "print plans, runs and records as JSON lines" },
 };
 
-static void print_help(void)
+static int written(void)
+{
+	return fflush(stdout) == 0 ? 0 : log_errno(E_IO, "write");
+}
+
+static int print_help(void)
 {
 	puts("usage: weir NAME [OPTION]...\n\n"
 	     "Pushes new model weights into a fleet of inference engines, all\n"
@@ -31,6 +36,7 @@ static void print_help(void)
 	for (size_t i = 0; i < COUNT(programs); i++)
 		printf("  %-10s %s\n", programs[i].name, programs[i].does);
 	puts("\n\"weir NAME --help\" tells more; so does weir-NAME(1).");
+	return written();
 }
 
 static bool is_name(const char *s)
@@ -41,6 +47,7 @@ static bool is_name(const char *s)
 static int run(char **argv)
 {
 	char *name, *path;
+	int rc;
 
 	if (!is_name(argv[0]))
 		return log_error(E_USAGE,
@@ -52,12 +59,13 @@ static int run(char **argv)
 	argv[0] = name;
 	execvp(path, argv);
 	if (errno == ENOENT)
-		log_error(E_USAGE, "there is no %s; see weir --help", name);
+		rc = log_error(E_USAGE, "there is no %s; see weir --help",
+			       name);
 	else
-		log_errno(E_IO, "run %s", path);
+		rc = log_errno(E_IO, "run %s", path);
 	free(path);
 	free(name);
-	return -E_USAGE;
+	return rc;
 }
 
 int main(int argc, char **argv)
@@ -66,13 +74,11 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return err_exit_code(log_error(E_USAGE, "a name is missing; "
 							"see weir --help"));
-	if (strcmp(argv[1], "--help") == 0) {
-		print_help();
-		return 0;
-	}
+	if (strcmp(argv[1], "--help") == 0)
+		return err_exit_code(print_help());
 	if (strcmp(argv[1], "--version") == 0) {
 		puts("weir " PACKAGE_VERSION);
-		return 0;
+		return err_exit_code(written());
 	}
 	return err_exit_code(run(argv + 1));
 }

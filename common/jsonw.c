@@ -1,6 +1,7 @@
 #include "jsonw.h"
 #include "err.h"
 #include "log.h"
+#include "utf8.h"
 
 #include <string.h>
 
@@ -13,34 +14,6 @@ static void put(struct jsonw *j, const char *p, size_t n)
 		return;
 	}
 	buf_add(j->out, p, n);
-}
-
-/* Length of the valid UTF-8 character at p, 0 if there is none: no
- * surrogates, nothing overlong, nothing above U+10FFFF. */
-static size_t utf8_len(const unsigned char *p, size_t n)
-{
-	unsigned char low = 0x80, high = 0xbf;
-	size_t len;
-
-	if (p[0] < 0x80)
-		return 1;
-	if (p[0] < 0xc2 || p[0] > 0xf4)
-		return 0;
-	len = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-	if (p[0] == 0xe0)
-		low = 0xa0;
-	else if (p[0] == 0xed)
-		high = 0x9f;
-	else if (p[0] == 0xf0)
-		low = 0x90;
-	else if (p[0] == 0xf4)
-		high = 0x8f;
-	if (n < len || p[1] < low || p[1] > high)
-		return 0;
-	for (size_t i = 2; i < len; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	return len;
 }
 
 static void put_escaped(struct jsonw *j, unsigned char c)
@@ -71,7 +44,7 @@ static void put_string(struct jsonw *j, struct slice s)
 
 	put(j, "\"", 1);
 	for (size_t i = 0; i < s.n && !j->full; i += n ? n : 1) {
-		n = utf8_len(p + i, s.n - i);
+		n = utf8_len(s.p + i, s.n - i);
 		if (n == 0)
 			put(j, "\xef\xbf\xbd", 3);
 		else if (n == 1 && needs_escape(p[i]))

@@ -1,5 +1,6 @@
 #include "log.h"
 #include "err.h"
+#include "utf8.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -52,14 +53,18 @@ int log_quiet_thread(int on)
 /* Copies text to out so that it is one printable line. */
 static size_t sanitize(char *out, size_t size, const char *text)
 {
-	size_t n = 0;
+	size_t n = 0, left = strlen(text), len;
 
-	for (const unsigned char *s = (const void *)text; *s && n + 5 < size;
-	     s++) {
-		if (*s < 0x20 || *s == 0x7f)
-			n += (size_t)snprintf(out + n, size - n, "\\x%02x", *s);
+	for (; left && n + 5 < size; text += len, left -= len) {
+		size_t good = utf8_print_len(text, left);
+
+		len = good ? good : 1;
+		if (good)
+			memcpy(out + n, text, len);
 		else
-			out[n++] = (char)*s;
+			snprintf(out + n, size - n, "\\x%02x",
+				 (unsigned char)*text);
+		n += good ? len : 4;
 	}
 	out[n] = '\0';
 	return n;

@@ -9,8 +9,9 @@
  * or verdict message that it sends (see pipes/stage.h).
  *
  * A line is written with one write(2): lines of processes that share stderr
- * do not mix.  Control characters in arguments are printed as \xNN: a file
- * name cannot forge a second line.  Nothing here ever writes to stdout.
+ * do not mix.  Control characters, and what is no UTF-8, are printed as \xNN: a
+ * file name cannot forge a second line or speak to the terminal.  Nothing here
+ * ever writes to stdout.
  */
 #ifndef WEIR_LOG_H
 #define WEIR_LOG_H

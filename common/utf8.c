@@ -18,6 +18,34 @@ bool utf8_next(struct utf8 *u, unsigned char c)
 	return good;
 }
 
+size_t utf8_len(const char *p, size_t n)
+{
+	const unsigned char *s = (const void *)p;
+	struct utf8 u;
+	size_t len = 1;
+
+	if (n == 0)
+		return 0;
+	if (s[0] < 0x80)
+		return 1;
+	if (!utf8_begin(&u, s[0]))
+		return 0;
+	for (; u.left; len++)
+		if (len == n || !utf8_next(&u, s[len]))
+			return 0;
+	return len;
+}
+
+size_t utf8_print_len(const char *p, size_t n)
+{
+	const unsigned char *s = (const void *)p;
+	size_t len = utf8_len(p, n);
+
+	if (len == 1 && (s[0] < 0x20 || s[0] == 0x7f))
+		return 0;
+	return len == 2 && s[0] == 0xc2 && s[1] < 0xa0 ? 0 : len;
+}
+
 static bool is_text(unsigned char c)
 {
 	return (c >= 0x20 && c != 0x7f) || c == '\t' || c == '\n' || c == '\r';

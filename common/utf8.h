@@ -16,6 +16,10 @@ struct utf8 {
 /* c is 0x80 or above and no character has begun. */
 bool utf8_begin(struct utf8 *u, unsigned char c);
 bool utf8_next(struct utf8 *u, unsigned char c);
+/* Bytes of the character at p of n bytes; 0 if there is none. */
+size_t utf8_len(const char *p, size_t n);
+/* The same, and 0 for a control character (C0, DEL, C1). */
+size_t utf8_print_len(const char *p, size_t n);
 /* The offset of the first byte that is no text: not UTF-8, or a control
  * character other than tab and line ends.  s.n if there is none. */
 size_t utf8_bad_byte(struct slice s);

@@ -1,6 +1,7 @@
 #include "pipes/msg_table.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/utf8.h"
 
 #include <msgpack.h>
 #include <stdlib.h>
@@ -20,36 +21,8 @@ static int fail(const struct record *r, const struct field *f, const char *why)
 
 /* ---- text ---- */
 
-/* Length of the well-formed character at p, 0 if there is none or if it is a
- * control character (C0, DEL, C1). */
-static size_t char_len(const unsigned char *p, size_t n)
-{
-	unsigned char lo = 0x80, hi = 0xbf;
-	size_t len;
-
-	if (p[0] < 0x80)
-		return p[0] >= 0x20 && p[0] != 0x7f;
-	if (p[0] < 0xc2 || p[0] > 0xf4)
-		return 0;
-	len = p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-	if (p[0] == 0xc2 || p[0] == 0xe0)
-		lo = 0xa0;
-	else if (p[0] == 0xed)
-		hi = 0x9f;
-	else if (p[0] == 0xf0)
-		lo = 0x90;
-	else if (p[0] == 0xf4)
-		hi = 0x8f;
-	if (n < len || p[1] < lo || p[1] > hi)
-		return 0;
-	for (size_t i = 2; i < len; i++)
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-	return len;
-}
-
 /* Eight bytes at once, if each is printable ASCII: nearly all text is. */
-static bool is_plain(const unsigned char *p)
+static bool is_plain(const char *p)
 {
 	const uint64_t ones = 0x0101010101010101;
 	uint64_t v, below, del;
@@ -62,13 +35,11 @@ static bool is_plain(const unsigned char *p)
 
 bool msg_is_text(struct slice s)
 {
-	const unsigned char *p = (const void *)s.p;
-
 	for (size_t i = 0, len; i < s.n; i += len) {
-		if (s.n - i >= 8 && is_plain(p + i))
+		if (s.n - i >= 8 && is_plain(s.p + i))
 			len = 8;
 		else
-			len = char_len(p + i, s.n - i);
+			len = utf8_print_len(s.p + i, s.n - i);
 		if (len == 0)
 			return false;
 	}
@@ -84,16 +55,15 @@ static const char *text_fault(struct slice s, uint32_t max)
 
 struct slice msg_text(char *out, size_t size, const char *text)
 {
-	const unsigned char *p = (const void *)text;
 	size_t left = strlen(text), n = 0, len;
 
-	for (; left; p += len, left -= len) {
-		size_t good = char_len(p, left);
+	for (; left; text += len, left -= len) {
+		size_t good = utf8_print_len(text, left);
 
 		len = good ? good : 1;
 		if (n + len >= size)
 			break;
-		memcpy(out + n, good ? (const char *)p : "?", len);
+		memcpy(out + n, good ? text : "?", len);
 		n += len;
 	}
 	out[n] = '\0';

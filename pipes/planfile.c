@@ -211,7 +211,8 @@ static int check_parts(struct reading *r, const struct m_bucket *m)
 
 		if (rc < 0)
 			return rc;
-		sum += part->bytes;
+		if (__builtin_add_overflow(sum, part->bytes, &sum))
+			return bad(r, "bucket %u: its size overflows", m->id);
 		r->tensors += part->kind == PART_TENSOR && part->start == 0;
 	}
 	if (sum != m->bytes)

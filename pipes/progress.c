@@ -201,6 +201,7 @@ static void add_rate(const struct progress *p, struct buf *out)
 {
 	double s = (double)(p->last_ns - p->first_ns) / 1e9;
 	uint64_t total = p->bytes * (p->waves ? p->waves : 1);
+	uint64_t left = total > p->moved_bytes ? total - p->moved_bytes : 0;
 	double rate;
 
 	if (p->first_ns == 0 || s <= 0 || p->moved_bytes == 0)
@@ -208,8 +209,7 @@ static void add_rate(const struct progress *p, struct buf *out)
 	rate = (double)p->moved_bytes / s;
 	buf_addf(out, ", ");
 	progress_size(out, (uint64_t)rate);
-	buf_addf(out, "/s, %.0f s left",
-		 (double)(total - p->moved_bytes) / rate);
+	buf_addf(out, "/s, %.0f s left", (double)left / rate);
 }
 
 static void add_credit(const struct progress *p, struct buf *out)
@@ -254,8 +254,8 @@ void progress_bar(const struct progress *p, unsigned width, struct buf *out)
 		buf_addf(out, "v%" PRIu64 " wave %u/%u ", p->version,
 			 p->wave + 1, p->waves);
 		add_gauge(p, out);
-		buf_addf(out, " %u/%u buckets, ", p->acked,
-			 p->buckets * (p->waves ? p->waves : 1));
+		buf_addf(out, " %u/%" PRIu64 " buckets, ", p->acked,
+			 (uint64_t)p->buckets * (p->waves ? p->waves : 1));
 		progress_size(out, p->moved_bytes);
 		add_rate(p, out);
 		add_credit(p, out);

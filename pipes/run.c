@@ -23,6 +23,7 @@
 #define OPTIONS_MAX (1u << 20) /* bytes of STAGE.options */
 #define ENDPOINT_FILE_MAX 512
 #define FILE_NAME_MAX 64
+#define NEW_S 60 /* a run that nobody has entered yet is kept this long */
 #define SCHEME "ipc://"
 
 /* ---- the directory ---- */
@@ -121,19 +122,30 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* Just made: its first stage may be about to enter it. */
+static bool is_new(int dirfd)
+{
+	struct stat st;
+
+	return fstat(dirfd, &st) == 0 && time(NULL) - st.st_mtime < NEW_S;
+}
+
 /* Finished or abandoned: no stage of it lives. */
 static bool is_over(int parent, const char *name)
 {
+	bool alive = false, entered = false;
 	struct run r = { .lock_fd = -1 };
-	bool alive = false;
 	pid_t pid;
 
 	r.dirfd = openat(parent, name,
 			 O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (r.dirfd < 0)
 		return false;
-	for (unsigned id = STAGE_PLAN; id < STAGE_N && !alive; id++)
+	for (unsigned id = STAGE_PLAN; id < STAGE_N && !alive; id++) {
 		alive = run_is_alive(&r, id, &pid);
+		entered = entered || pid != 0;
+	}
+	alive = alive || (!entered && is_new(r.dirfd));
 	close(r.dirfd);
 	return !alive;
 }

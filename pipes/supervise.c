@@ -112,7 +112,8 @@ static bool is_worth_a_try(int code, bool signalled)
 enum sup_action supervisor_exit(struct supervisor *s, enum stage_id id,
 				int code, bool signalled)
 {
-	s->stage[id].code = code;
+	/* Nobody knows what a killed one would have said. */
+	s->stage[id].code = signalled ? err_exit_code(-E_AGAIN) : code;
 	return step(s, id,
 		    is_worth_a_try(code, signalled) ? SUP_EXIT_AGAIN
 						    : SUP_EXIT_FINAL);

@@ -49,7 +49,8 @@ enum sup_action supervisor_due(struct supervisor *s, enum stage_id id);
 void supervisor_ending(struct supervisor *s);
 bool supervisor_is_done(const struct supervisor *s);
 /* Without a verdict: the code of the first stage, from plan on, that failed
- * for a reason of its own (75 and signals only if there is nothing else). */
+ * for a reason of its own (75 and 128 + n only if there is nothing else; a
+ * stage that was killed counts as 75). */
 int supervisor_code(const struct supervisor *s);
 
 #endif

@@ -52,14 +52,18 @@ static void test_open(void)
 	run_close(&a);
 }
 
+#define NOT_ENTERED "20000101T000000-00000000"
+
 static void test_parent(void)
 {
-	struct run r[RUN_KEEP + 3], live;
+	static const struct timespec old[2] = { { 1, 0 }, { 1, 0 } };
+	struct run r[RUN_KEEP + 3], live, late;
 	char *parent;
 
 	setenv("XDG_RUNTIME_DIR", dir, 1);
 	eq_i64(run_default_parent(&parent), 0, "default parent");
 	eq_str(parent, at("weir"), "below XDG_RUNTIME_DIR");
+	mkdir(at("weir/" NOT_ENTERED), 0700);
 	eq_i64(run_open(&live, NULL, false), 0, "a run");
 	ok(run_enter(&live, STAGE_COMMIT) == 0, "that lives");
 	for (size_t i = 0; i < COUNT(r); i++) {
@@ -69,11 +73,17 @@ static void test_parent(void)
 		run_leave(&r[i]);
 	}
 	ok(access(live.path, F_OK) == 0, "a live run is kept");
+	ok(access(at("weir/" NOT_ENTERED), F_OK) == 0,
+	   "so is a new one that nobody has entered yet");
 	unsigned kept = 0;
 
 	for (size_t i = 0; i < COUNT(r); i++)
 		kept += access(r[i].path, F_OK) == 0;
 	eq_u64(kept, RUN_KEEP + 1, "of the others the newest, and the last");
+	utimensat(AT_FDCWD, at("weir/" NOT_ENTERED), old, 0);
+	run_open(&late, NULL, false);
+	ok(access(at("weir/" NOT_ENTERED), F_OK) < 0, "but not for ever");
+	run_close(&late);
 	for (size_t i = 0; i < COUNT(r); i++)
 		run_close(&r[i]);
 	run_leave(&live);

@@ -61,9 +61,13 @@ static void test_code(void)
 	supervisor_ending(&s);
 	supervisor_exit(&s, STAGE_PLAN, 137, true);
 	supervisor_exit(&s, STAGE_ADMIT, 75, false);
-	ok(supervisor_code(&s) == 137, "a signal if nothing else is known");
+	ok(supervisor_code(&s) == 75, "a kill leaves the outcome unknown");
 	supervisor_exit(&s, STAGE_COMMIT, 78, false);
 	ok(supervisor_code(&s) == 78, "a reason outranks signals and 75");
+	supervisor_init(&s);
+	supervisor_ending(&s);
+	supervisor_exit(&s, STAGE_PLAN, 130, false);
+	ok(supervisor_code(&s) == 130, "a signal that was obeyed is the code");
 }
 
 int main(void)
