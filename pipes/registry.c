@@ -390,6 +390,7 @@ void registry_unlock(struct registry *r)
 	/* The text is only read while somebody holds the lock. */
 	close(r->lock_fd);
 	r->lock_fd = -1;
+	r->knows_highest = false;
 }
 
 bool registry_is_free(struct registry *r)

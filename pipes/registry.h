@@ -38,6 +38,8 @@ struct registry {
 	char id[REG_ID_LEN + 1];
 	uint64_t epoch;			/* highest seen */
 	bool has_told;			/* ledger lines that are not synced */
+	bool knows_highest;		/* while the lock is held */
+	uint64_t highest;
 };
 
 /* A record that was read, with the memory it borrows. */

@@ -133,12 +133,18 @@ static int is_decided(struct registry *r, uint64_t version)
 	return rc;
 }
 
+/* Looked for once: only the holder of the lock decides. */
 int registry_highest(struct registry *r, uint64_t *version)
 {
 	uint64_t *all, found = 0;
 	size_t n;
-	int rc = io_fsync_dir(r->versions_fd);
+	int rc;
 
+	if (r->knows_highest) {
+		*version = r->highest;
+		return 0;
+	}
+	rc = io_fsync_dir(r->versions_fd);
 	if (rc < 0)
 		return rc;
 	rc = list_versions(r, &all, &n);
@@ -149,9 +155,11 @@ int registry_highest(struct registry *r, uint64_t *version)
 		rc = rc < 0 ? rc : 0;
 	}
 	free(all);
-	if (rc == 0)
-		*version = found;
-	return rc;
+	if (rc < 0)
+		return rc;
+	r->knows_highest = r->lock_fd >= 0;
+	r->highest = *version = found;
+	return 0;
 }
 
 int registry_decision(struct registry *r, uint64_t version, struct reg_rec *out)
@@ -309,6 +317,7 @@ int registry_decide(struct registry *r, const struct msg *decision,
 	if (vfd < 0)
 		return vfd;
 	rc = rec_append(&b, decision);
+	r->knows_highest = false;
 	step("decide");
 	if (rc == 0)
 		rc = io_create_once(vfd, "decision", b.p, b.n, linked);
