@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@
 #define TREE_DEPTH_MAX 32 /* levels; nothing of ours is deeper than 4 */
 #define TMP_TRIES 1000	  /* names of a dead process with our pid */
 #define TMP_PREFIX ".tmp."
+#define COPY_STEP (1u << 20) /* bytes */
 
 /* Until n bytes or the end: count, or -1 with errno. */
 static ssize_t read_all(int fd, void *p, size_t n)
@@ -311,6 +313,27 @@ int io_create_once(int dirfd, const char *name, const void *p, size_t n,
 	return rc < 0 ? rc : io_stream_create_once(&s, linked);
 }
 
+int io_copy_once(int fromfd, int dirfd, const char *name)
+{
+	struct io_stream s;
+	char *p;
+	bool linked;
+	int rc = io_stream_open(&s, dirfd, name), n = 0;
+
+	if (rc < 0)
+		return rc;
+	p = xmalloc(COPY_STEP);
+	while (rc >= 0 && (n = io_read_full(fromfd, p, COPY_STEP)) > 0)
+		rc = io_stream_add(&s, p, (size_t)n);
+	free(p);
+	rc = rc < 0 ? rc : n;
+	if (rc < 0) {
+		io_stream_drop(&s);
+		return rc;
+	}
+	return io_stream_create_once(&s, &linked);
+}
+
 int io_fsync_dir(int dirfd)
 {
 	if (fsync_fd(dirfd) < 0)
@@ -331,6 +354,57 @@ int io_mkdir(int dirfd, const char *name, mode_t mode)
 	if (!S_ISDIR(st.st_mode))
 		return log_error(E_IO, "%s is there and no directory", name);
 	return 0;
+}
+
+int io_sync_parent(const char *path)
+{
+	char *copy = xstrdup(path);
+	int fd = open_at(AT_FDCWD, dirname(copy), O_RDONLY | O_DIRECTORY, 0);
+	int rc = 0;
+
+	free(copy);
+	if (fd < 0) /* not for us to read: then it is not ours to sync */
+		return errno == EACCES
+			       ? 0
+			       : log_errno(E_IO, "open the parent of %s", path);
+	rc = io_fsync_dir(fd);
+	close(fd);
+	return rc;
+}
+
+static int make_level(const char *path, mode_t mode)
+{
+	if (mkdir(path, mode) < 0 && errno != EEXIST)
+		return log_errno(E_IO, "create %s", path);
+	return 0;
+}
+
+static int make_parent(const char *path)
+{
+	int rc = make_level(path, 0777);
+
+	return rc < 0 ? rc : io_sync_parent(path);
+}
+
+int io_make_path(const char *path, mode_t mode)
+{
+	char *p = xstrdup(path);
+	int rc = 0;
+
+	for (char *s = p + 1; rc == 0 && *s; s++) {
+		if (*s != '/' || s[-1] == '/')
+			continue;
+		*s = '\0';
+		if (access(p, F_OK) < 0)
+			rc = make_parent(p);
+		*s = '/';
+	}
+	if (rc == 0)
+		rc = make_level(path, mode);
+	if (rc == 0)
+		rc = io_sync_parent(path);
+	free(p);
+	return rc;
 }
 
 int io_open_dir(int dirfd, const char *name)

@@ -45,7 +45,15 @@ int io_stream_replace(struct io_stream *s);
 int io_stream_create_once(struct io_stream *s, bool *linked);
 void io_stream_drop(struct io_stream *s);
 
+/* Another file's whole content as name, durable; as io_stream_create_once(),
+ * if the name is there already. */
+int io_copy_once(int fromfd, int dirfd, const char *name);
+
 int io_fsync_dir(int dirfd);
+/* The name itself becomes durable: fsync of the directory it stands in. */
+int io_sync_parent(const char *path);
+/* mkdir -p, durable; parents as the umask says, the last one with mode. */
+int io_make_path(const char *path, mode_t mode);
 /* mkdir -p of one level; fine if it is there. */
 int io_mkdir(int dirfd, const char *name, mode_t mode);
 int io_open_dir(int dirfd, const char *name);	/* fd or -E */

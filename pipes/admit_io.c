@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define PLAN_NAME "plan.weir"
-
 struct admission {
 	const struct admit_conf *conf;
 	struct stage *s;
@@ -155,10 +153,10 @@ static int take_plan(struct admission *a)
 {
 	struct admit_limits l;
 	uint32_t big;
-	int rc = stage_await(a->s, PLAN_NAME);
+	int rc = stage_await(a->s, PLAN_FILE);
 
 	if (rc == 0)
-		rc = plan_open(&a->plan, a->s->run.dirfd, PLAN_NAME);
+		rc = plan_open(&a->plan, a->s->run.dirfd, PLAN_FILE);
 	if (rc == -E_NOINPUT)
 		return log_error(E_NOINPUT, "%s holds no plan", a->s->run.path);
 	if (rc != 0)
@@ -180,40 +178,16 @@ static int take_plan(struct admission *a)
 
 /* ---- weir-admit FILE ---- */
 
-static int copy_plan(int from, int dirfd)
-{
-	static const char tmp[] = ".tmp." PLAN_NAME;
-	char room[65536];
-	int to = openat(dirfd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-			0600);
-	int n, rc = 0;
-
-	if (to < 0)
-		return log_errno(E_IO, "create %s", tmp);
-	while (rc >= 0 && (n = io_read_full(from, room, sizeof(room))) > 0)
-		rc = io_write_full(to, room, (size_t)n);
-	if (rc >= 0)
-		rc = n;
-	if (rc >= 0 && renameat(dirfd, tmp, dirfd, PLAN_NAME) < 0)
-		rc = log_errno(E_IO, "rename %s", tmp);
-	close(to);
-	return rc < 0 ? rc : 0;
-}
-
-/* Linked, or copied from another file system. */
+/* Copied: a link would change with the user's file. */
 static int bring_plan(struct admission *a, const char *file)
 {
-	int dirfd = a->s->run.dirfd, fd, rc;
+	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc;
 
-	if (linkat(AT_FDCWD, file, dirfd, PLAN_NAME, AT_SYMLINK_FOLLOW) == 0 ||
-	    errno == EEXIST)
-		return 0;
-	fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return log_errno(E_IO, "open plan %s", file);
-	rc = copy_plan(fd, dirfd);
+	rc = io_copy_once(fd, a->s->run.dirfd, PLAN_FILE);
 	close(fd);
-	return rc;
+	return rc == -E_AGAIN ? 0 : rc;
 }
 
 /* ---- the stage ---- */
@@ -253,7 +227,7 @@ static int take_end(const struct admission *a, const struct m_end *end)
 	if (digest_eq(&end->digest, &a->plan.end.digest))
 		return 0;
 	return log_error(E_DATA, "%s/%s is not what plan says it is",
-			 a->s->run.path, PLAN_NAME);
+			 a->s->run.path, PLAN_FILE);
 }
 
 static int from_plan(struct admission *a, const struct msg *m)

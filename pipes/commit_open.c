@@ -220,14 +220,14 @@ static void restore(struct commit_io *c)
 
 int commit_plan_open(struct commit_io *c, const struct m_end *end)
 {
-	int rc = plan_open(&c->plan, c->s->run.dirfd, "plan.weir");
+	int rc = plan_open(&c->plan, c->s->run.dirfd, PLAN_FILE);
 
 	if (rc < 0)
 		return rc;
 	c->has_plan = true;
 	if (end && !digest_eq(&end->digest, &c->plan.end.digest))
 		return log_error(E_DATA,
-				 "%s/plan.weir is not the plan that "
+				 "%s/" PLAN_FILE " is not the plan that "
 				 "transfer has read",
 				 c->s->run.path);
 	if (c->conf->min_engines > c->plan.nengines)

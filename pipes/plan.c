@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#define PLAN_NAME "plan.weir"
 
 /* The stage's own state. */
 struct planning {
@@ -56,7 +55,7 @@ close_input:
 static int read_plan(int dirfd, struct m_end *end)
 {
 	struct plan p;
-	int rc = plan_open(&p, dirfd, PLAN_NAME);
+	int rc = plan_open(&p, dirfd, PLAN_FILE);
 
 	if (rc < 0)
 		return rc;
@@ -84,9 +83,9 @@ static int prepare(struct stage *s)
 	struct m_end ours = { 0 };
 	int rc;
 
-	if (faccessat(dirfd, PLAN_NAME, F_OK, 0) == 0)
+	if (faccessat(dirfd, PLAN_FILE, F_OK, 0) == 0)
 		return read_plan(dirfd, &p->end);
-	rc = write_plan(p->conf, dirfd, PLAN_NAME, s, &ours);
+	rc = write_plan(p->conf, dirfd, PLAN_FILE, s, &ours);
 	if (rc == -E_AGAIN && !stage_is_interrupted(s))
 		return compare_plan(dirfd, &ours, &p->end);
 	if (rc < 0)

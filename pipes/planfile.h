@@ -17,6 +17,8 @@
 #include "pipes/msg.h"
 #include "pipes/recfile.h"
 
+#define PLAN_FILE "plan.weir"	/* in a run directory */
+
 struct plan_file {			/* a copy of m_file, path terminated */
 	char *path;
 	uint64_t bytes, header, dev, ino;
@@ -56,7 +58,7 @@ struct plan {
 	struct m_end end;
 };
 
-/* dirfd/name: usually a run directory and "plan.weir". */
+/* dirfd/name: usually a run directory and PLAN_FILE. */
 int plan_open(struct plan *p, int dirfd, const char *name);
 void plan_close(struct plan *p);
 /* Decodes bucket b again; m borrows p and a. */

@@ -157,10 +157,10 @@ static void learn_plan(struct push_show *s, struct run *r)
 	struct waves waves;
 	struct plan plan;
 
-	if (s->planned || faccessat(r->dirfd, "plan.weir", R_OK, 0) < 0)
+	if (s->planned || faccessat(r->dirfd, PLAN_FILE, R_OK, 0) < 0)
 		return;
 	s->planned = true;
-	if (plan_open(&plan, r->dirfd, "plan.weir") < 0)
+	if (plan_open(&plan, r->dirfd, PLAN_FILE) < 0)
 		return;
 	while (staged < plan.nengines &&
 	       plan.engine[staged].kind == ENGINE_NATIVE)

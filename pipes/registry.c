@@ -95,26 +95,6 @@ static int check_dir(struct registry *r)
 	return 0;
 }
 
-/* mkdir -p; parents as the umask says, the registry itself 0700. */
-static int make_path(const char *path)
-{
-	char *p = xstrdup(path);
-	int rc = 0;
-
-	for (char *s = p + 1; rc == 0 && *s; s++) {
-		if (*s != '/')
-			continue;
-		*s = '\0';
-		if (mkdir(p, 0777) < 0 && errno != EEXIST)
-			rc = log_errno(E_IO, "create %s", p);
-		*s = '/';
-	}
-	if (rc == 0 && mkdir(path, 0700) < 0 && errno != EEXIST)
-		rc = log_errno(E_IO, "create registry %s", path);
-	free(p);
-	return rc;
-}
-
 static int read_id(struct registry *r)
 {
 	struct buf b = { 0 };
@@ -197,7 +177,7 @@ int registry_make(struct registry *r, const char *path)
 	int rc;
 
 	init(r, path);
-	rc = make_path(path);
+	rc = io_make_path(path, 0700);
 	if (rc < 0)
 		goto fail;
 	r->dirfd = rc = io_open_dir(AT_FDCWD, path);
@@ -464,9 +444,10 @@ static int put_record(int dirfd, const char *name, const struct msg *m)
 
 int registry_open_write(struct registry *r, const struct msg *open)
 {
-	int rc = epoch_write(r, open->open.epoch);
+	int rc;
 
 	BUG_ON(r->lock_fd < 0);
+	rc = epoch_write(r, open->open.epoch);
 	if (rc < 0)
 		return rc;
 	step("epoch");

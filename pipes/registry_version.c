@@ -1,4 +1,5 @@
 #include "pipes/registry.h"
+#include "pipes/planfile.h"
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
@@ -13,7 +14,6 @@
 #include <unistd.h>
 
 #define NUMBER_MAX 24	     /* characters of a version's name, and NUL */
-#define COPY_STEP (1u << 20) /* bytes */
 
 static void step(const char *what)
 {
@@ -195,51 +195,16 @@ out:
 	return rc;
 }
 
-static int copy_all(int from, int to)
-{
-	char *p = xmalloc(COPY_STEP);
-	int n;
-
-	while ((n = io_read_full(from, p, COPY_STEP)) > 0) {
-		int w = io_write_full(to, p, (size_t)n);
-
-		if (w < 0) {
-			n = w;
-			break;
-		}
-	}
-	free(p);
-	return n;
-}
-
-/* The plan, streamed: it may be hundreds of megabytes. */
+/* From another file system. */
 static int plan_copy(int run_dirfd, int vfd)
 {
-	char tmp[64];
-	int from, to, rc;
+	int from = openat(run_dirfd, PLAN_FILE, O_RDONLY | O_CLOEXEC), rc;
 
-	from = openat(run_dirfd, "plan.weir", O_RDONLY | O_CLOEXEC);
 	if (from < 0)
-		return log_errno(E_IO, "open plan.weir");
-	snprintf(tmp, sizeof tmp, ".tmp.plan.%ld.0", (long)getpid());
-	unlinkat(vfd, tmp, 0);
-	to = openat(vfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (to < 0) {
-		rc = log_errno(E_IO, "create %s", tmp);
-		goto close_from;
-	}
-	rc = copy_all(from, to);
-	if (rc >= 0 && fsync(to) < 0)
-		rc = log_errno(E_IO, "fsync the copy of the plan");
-	if (close(to) < 0 && rc >= 0)
-		rc = log_errno(E_IO, "close the copy of the plan");
-	if (rc >= 0 && renameat(vfd, tmp, vfd, "plan") < 0)
-		rc = log_errno(E_IO, "rename the copy of the plan");
-	if (rc < 0)
-		unlinkat(vfd, tmp, 0);
-close_from:
+		return log_errno(E_IO, "open " PLAN_FILE);
+	rc = io_copy_once(from, vfd, "plan");
 	close(from);
-	return rc < 0 ? rc : 0;
+	return rc;
 }
 
 /* plan.weir is synced before it is linked in the run directory, so its bytes
@@ -248,7 +213,7 @@ static int plan_put(int run_dirfd, int vfd)
 {
 	if (unlinkat(vfd, "plan", 0) < 0 && errno != ENOENT)
 		return log_errno(E_IO, "remove an older plan");
-	if (linkat(run_dirfd, "plan.weir", vfd, "plan", 0) == 0)
+	if (linkat(run_dirfd, PLAN_FILE, vfd, "plan", 0) == 0)
 		return 0;
 	return plan_copy(run_dirfd, vfd);
 }

@@ -137,6 +137,8 @@ int store_open(struct store *s, const char *dir, unsigned keep)
 	BUG_ON(keep == 0);
 	*s = (struct store){ .dirfd = -1, .lock_fd = -1, .keep = keep };
 	rc = io_mkdir(AT_FDCWD, dir, 0755);
+	if (rc >= 0)
+		rc = io_sync_parent(dir);
 	if (rc < 0)
 		return rc;
 	s->path = realpath(dir, NULL);

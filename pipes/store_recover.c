@@ -56,17 +56,43 @@ static int remove_version(const struct store *s, const char *dir,
 	return io_remove_tree(s->dirfd, name);
 }
 
-/* Sealed, and its run was not cancelled before it was served. */
-static bool is_sealed(const struct store *s, uint64_t version, bool staged)
+/* Is there a record?  1, 0, or -E_*: one that cannot be read now is no reason
+ * to remove what it may speak of. */
+static int is_sealed(const struct store *s, uint64_t version)
 {
 	struct store_slot slot = { 0 };
-	bool yes = store_slot_load(s, version, &slot) == 0;
+	int rc = store_slot_load(s, version, &slot);
 
-	if (yes && staged && s->fence.closed && slot.epoch == s->fence.epoch &&
-	    strcmp(slot.registry, s->fence.registry) == 0)
-		yes = false;
 	store_slot_release(&slot);
-	return yes;
+	if (rc == -E_NOINPUT)
+		return 0;
+	return rc < 0 ? rc : 1;
+}
+
+/* Sealed, and its run was not cancelled before it was served. */
+static int may_be_served(const struct store *s, uint64_t version)
+{
+	struct store_slot slot = { 0 };
+	int rc = store_slot_load(s, version, &slot);
+	bool cancelled = rc == 0 && s->fence.closed &&
+			 slot.epoch == s->fence.epoch &&
+			 strcmp(slot.registry, s->fence.registry) == 0;
+
+	store_slot_release(&slot);
+	if (rc == -E_NOINPUT || rc == -E_DATA || cancelled)
+		return 0;
+	return rc < 0 ? rc : 1;
+}
+
+static int recover_version(struct store *s, uint64_t version)
+{
+	int rc = is_sealed(s, version);
+
+	if (rc > 0)
+		store_add_version(s, version);
+	return rc != 0 ? rc
+		       : remove_version(s, "versions", version,
+					"has no record");
 }
 
 static int recover_versions(struct store *s)
@@ -74,13 +100,8 @@ static int recover_versions(struct store *s)
 	struct numbers l = { 0 };
 	int rc = list(s, "versions", &l);
 
-	for (uint32_t i = 0; i < l.n && rc >= 0; i++) {
-		if (is_sealed(s, l.v[i], false))
-			store_add_version(s, l.v[i]);
-		else
-			rc = remove_version(s, "versions", l.v[i],
-					    "has no record");
-	}
+	for (uint32_t i = 0; i < l.n && rc >= 0; i++)
+		rc = recover_version(s, l.v[i]);
 	free(l.v);
 	return rc;
 }
@@ -123,10 +144,13 @@ static int recover_staging(struct store *s)
 	struct numbers l = { 0 };
 	int rc = list(s, "staging", &l);
 
-	for (uint32_t i = 0; i < l.n; i++)
-		if (l.v[i] > s->serving && l.v[i] > s->staged &&
-		    is_sealed(s, l.v[i], true))
+	for (uint32_t i = 0; i < l.n && rc >= 0; i++) {
+		if (l.v[i] <= s->serving || l.v[i] <= s->staged)
+			continue;
+		rc = may_be_served(s, l.v[i]);
+		if (rc > 0)
 			s->staged = l.v[i];
+	}
 	for (uint32_t i = 0; i < l.n && rc >= 0; i++)
 		if (l.v[i] != s->staged)
 			rc = remove_version(s, "staging", l.v[i],

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLAN_NAME "plan.weir"
 
 /* ---- events in ---- */
 
@@ -308,7 +307,7 @@ static int take_end(const struct xfer *x, const struct m_end *end)
 	if (digest_eq(&end->digest, &x->plan.end.digest))
 		return 0;
 	return log_error(E_DATA, "%s/%s is not what admit says it is",
-			 x->s->run.path, PLAN_NAME);
+			 x->s->run.path, PLAN_FILE);
 }
 
 static int from_admit(struct xfer *x, const struct msg *m)
@@ -343,11 +342,11 @@ static int message(struct stage *s, enum dir d, const struct msg *m)
 static int prepare(struct stage *s)
 {
 	struct xfer *x = s->self;
-	int rc = stage_await(s, PLAN_NAME);
+	int rc = stage_await(s, PLAN_FILE);
 
 	x->s = s;
 	if (rc == 0)
-		rc = plan_open(&x->plan, s->run.dirfd, PLAN_NAME);
+		rc = plan_open(&x->plan, s->run.dirfd, PLAN_FILE);
 	if (rc == -E_NOINPUT)
 		return log_error(E_NOINPUT, "%s holds no plan", s->run.path);
 	if (rc != 0)

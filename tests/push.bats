@@ -54,6 +54,20 @@ bounded_push() {
 		--buckets "$buckets" --bytes "$bytes"
 }
 
+@test "a plan from a file: admit starts with a copy of it" {
+	checkpoint "$T/one" --size 1MiB
+	engines a
+	fleet a
+	weir-plan --source "$T/one" --fleet "$T/fleet.yaml" -o "$T/plan"
+	weir-admit "$T/plan" | weir-transfer |
+		weir-commit --registry "$T/$REGISTRY_DIR"
+	codes=("${PIPESTATUS[@]}")
+	assert_equal "${codes[*]}" "0 0 0"
+	holds a "$T/one"
+	assert_equal "$(stat -c %h "$T/plan")" 1
+	cmp "$T/plan" "$T/$REGISTRY_DIR/versions/000001/plan"
+}
+
 @test "bounds: 1 engine, credit by count" {
 	bounded_push 1 0 2 0
 }

@@ -319,6 +319,7 @@ static void test_repair(void)
 	struct store s;
 	char *cur = xasprintf("%s/current", dir);
 	char *slot = xasprintf("%s/slots/000002", dir);
+	char *served = xasprintf("%s/versions/000002/two", dir);
 
 	fresh_dir(2, 2);
 	unlink(cur);
@@ -329,6 +330,9 @@ static void test_repair(void)
 	ok(symlink("versions/000009", cur) == 0, "current points nowhere");
 	ok(store_open(&s, dir, 2) == 0 && s.serving == 2, "repaired");
 	store_close(&s);
+	ok(truncate(slot, 20) == 0, "a record that cannot be read");
+	eq_i64(store_open(&s, dir, 2), -E_DATA, "refused");
+	ok(access(served, F_OK) == 0, "and what it speaks of is still there");
 	unlink(slot);
 	ok(store_open(&s, dir, 2) == 0 && s.serving == 1,
 	   "never an unsealed version");
@@ -336,6 +340,7 @@ static void test_repair(void)
 	store_close(&s);
 	free(cur);
 	free(slot);
+	free(served);
 }
 
 static void test_lock(void)
