@@ -7,6 +7,7 @@
 #include "common/opt.h"
 #include "pipes/msg.h"
 
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,6 +196,9 @@ static int run(const struct conf *c)
 	};
 	int rc = check(c);
 
+	if (rc >= 0 && conf.ready_fd >= 0 && fcntl(conf.ready_fd, F_GETFD) < 0)
+		rc = log_error(E_USAGE, "--ready-fd %d: is not open",
+			       conf.ready_fd);
 	if (rc >= 0)
 		rc = take_users(&c->allow, &conf);
 	return rc < 0 ? rc : engine_run(&conf);

@@ -74,7 +74,7 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return err_exit_code(log_error(E_USAGE, "a name is missing; "
 							"see weir --help"));
-	if (strcmp(argv[1], "--help") == 0)
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
 		return err_exit_code(print_help());
 	if (strcmp(argv[1], "--version") == 0) {
 		puts("weir " PACKAGE_VERSION);

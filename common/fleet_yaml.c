@@ -10,6 +10,7 @@
 #include <libfyaml.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum state {
@@ -536,6 +537,13 @@ static int slurp(int fd, struct buf *b)
 	return n < 0 ? n : 0;
 }
 
+static bool is_directory(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 int fleet_read(struct fleet *f, const char *path)
 {
 	bool is_stdin = strcmp(path, "-") == 0;
@@ -544,7 +552,11 @@ int fleet_read(struct fleet *f, const char *path)
 
 	if (fd < 0)
 		return log_errno(E_IO, "open fleet %s", path);
-	rc = slurp(fd, &b);
+	rc = is_directory(fd) ? log_error(E_DATA,
+					  "fleet %s: is a directory, "
+					  "expected a YAML file",
+					  path)
+			      : slurp(fd, &b);
 	if (!is_stdin)
 		close(fd);
 	if (rc == 0)

@@ -179,8 +179,9 @@ static int unknown_option(const struct opt_spec *spec, const void *conf,
 		const struct opt *o = row_at(spec, conf, i).o;
 		size_t d = o->hidden ? best : distance(name, o->name);
 
-		/* "--x" is three edits from every three-letter name. */
-		if (d >= best || d >= name.n)
+		/* Most letters must agree: a short name is few edits from
+		 * any other. */
+		if (d >= best || 2 * d >= name.n)
 			continue;
 		best = d;
 		near = o->name;

@@ -65,7 +65,7 @@ static const struct opt plan_rows[] = {
 	{ .name = "engine",
 	  OPT_TO_LIST(struct plan_conf, engines),
 	  .value = "[KIND=]ENDPOINT",
-	  .help = "an engine without a fleet file; may be repeated" },
+	  .help = "an engine without a fleet file" },
 	{ .name = "bucket-size",
 	  OPT_TO_SIZE(struct plan_conf, bucket_size),
 	  .value = "SIZE",

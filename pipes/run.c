@@ -38,7 +38,7 @@ static int check_dir(int fd, const char *path, mode_t others)
 		return log_error(E_PERM, "%s belongs to user %u, not to %u",
 				 path, st.st_uid, geteuid());
 	if (st.st_mode & others)
-		return log_error(E_PERM, "%s has mode %03o: chmod %03o it",
+		return log_error(E_PERM, "%s has mode %03o, expected %03o",
 				 path, st.st_mode & 0777, 0777 & ~others);
 	return 0;
 }

@@ -22,7 +22,7 @@ static const struct opt rows[] = {
 	{ .name = "engine",
 	  OPT_TO_LIST(struct status_conf, engines),
 	  .value = "ENDPOINT",
-	  .help = "ask this engine; may be repeated" },
+	  .help = "ask this engine" },
 	{ .name = "timeout",
 	  OPT_TO_DURATION(struct status_conf, timeout_ms),
 	  .value = "TIME",
@@ -322,6 +322,13 @@ static void print_registry(const struct status *st)
 		       st->open_is_decided ? "decided" : "not decided");
 }
 
+static const char *row_state(const struct status *st, const struct row *r)
+{
+	if (is_lagging(st, r))
+		return "lagging";
+	return r->answered ? "ok" : "unreachable";
+}
+
 static void print_row(const struct status *st, const struct row *r)
 {
 	char staged[40] = "-", serving[24] = "-";
@@ -333,7 +340,7 @@ static void print_row(const struct status *st, const struct row *r)
 			 r->sealed ? " sealed" : "");
 	printf("%-20s %-8s %-16s %-7s %-10.8s %s%s%s\n", r->name, serving,
 	       staged, r->paused ? "paused" : "-", r->answered ? r->boot : "-",
-	       is_lagging(st, r) ? "lagging" : "ok", r->answered ? "" : ": ",
+	       row_state(st, r), r->answered ? "" : ": ",
 	       r->answered ? "" : r->why);
 }
 

@@ -741,3 +741,10 @@ served() { readlink "$T/store/current"; }
 	assert_dir_exists "$T/store/staging/000002"
 	assert_file_exists "$T/store/staging/000002/config.json"
 }
+
+@test "ready-fd: not open is a usage error, before anything is made" {
+	run --separate-stderr weir-engine --name e0 --store "$T/store" \
+		--listen "$E" --ready-fd 77
+	one_line_error 64 "--ready-fd 77" "not open"
+	assert_not_exist "$T/store"
+}

@@ -197,6 +197,7 @@ static void test_refused(void)
 		"unknown option --max-inflight-byte; did you mean "
 		"--max-inflight-bytes?");
 	refused("--nonsense", "unknown option --nonsense; --help lists them");
+	refused("--only", "unknown option --only; --help lists them");
 	refused("--max", "unknown option --max; --help lists them");
 	refused("-vx", "unknown option -x in \"-vx\"; --help lists them");
 	refused("a b", "unexpected argument \"b\"");
