@@ -31,6 +31,12 @@ struct slice {
 /* for printf("%.*s", SLICE_ARG(s)) */
 #define SLICE_ARG(s) ((int)(s).n), ((s).p ? (s).p : "")
 
+/* What a noun takes after n of them: "%u bucket%s". */
+static inline const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
 struct slice slice_of(const char *s);
 bool slice_eq(struct slice a, struct slice b);
 int slice_cmp(struct slice a, struct slice b);	/* bytewise, as memcmp */

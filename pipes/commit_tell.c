@@ -42,8 +42,8 @@ void commit_tell_signal(const struct commit_io *c)
 		left += !c->m.engine[i].out && !c->m.engine[i].home &&
 			!c->m.engine[i].away;
 	fprintf(stderr,
-		"%s: version %llu is published, %u engines still to swap\n",
-		log_name(), (ull)c->goal.version, left);
+		"%s: version %llu is published, %u engine%s still to swap\n",
+		log_name(), (ull)c->goal.version, left, plural(left));
 }
 
 /* ---- what the summary is made of ---- */
@@ -168,12 +168,14 @@ static void summary_text(const struct commit_io *c, const struct summary *s)
 		if (s->slowest)
 			buf_addf(&b, " (slowest: %s)", s->slowest);
 		buf_addf(&b,
-			 "\n  credit:  peak %llu buckets, %s; sent again: %s",
-			 (ull)s->peak_buckets, credit, resent);
+			 "\n  credit:  peak %llu bucket%s, %s; sent again: %s",
+			 (ull)s->peak_buckets, plural(s->peak_buckets), credit,
+			 resent);
 		buf_addf(&b,
 			 "\n  proof:   %s; installed digests compared: %u of "
-			 "%u engines",
-			 proof_name(s->proof), s->compared, commit_in(&c->m));
+			 "%u engine%s",
+			 proof_name(s->proof), s->compared, commit_in(&c->m),
+			 plural(commit_in(&c->m)));
 	}
 	fprintf(stderr, "%s\n", buf_cstr(&b));
 	buf_release(&b);
@@ -189,9 +191,10 @@ static void result_text(const struct commit_io *c, const struct summary *s)
 	buf_addf(&b, "version %llu %s: ", (ull)c->goal.version,
 		 c->m.same ? "was published already" : "published");
 	if (s->serving == c->m.nengines)
-		buf_addf(&b, "%u engines", s->serving);
+		buf_addf(&b, "%u engine%s", s->serving, plural(s->serving));
 	else
-		buf_addf(&b, "%u of %u engines", s->serving, c->m.nengines);
+		buf_addf(&b, "%u of %u engine%s", s->serving, c->m.nengines,
+			 plural(c->m.nengines));
 	buf_addf(&b, ", %s, content %s", size, digest_hex(d, hex));
 	if (s->serving < c->m.nengines) {
 		buf_addf(&b, "; lagging: ");
@@ -199,6 +202,25 @@ static void result_text(const struct commit_io *c, const struct summary *s)
 	}
 	buf_add(&b, "\n", 1);
 	io_write_full(stage_stdout(), b.p, b.n);
+	buf_release(&b);
+}
+
+/* Where the engines are now, unless an error line has said why the version
+ * is not published and nothing more is to be told. */
+static void failure_text(const struct commit_io *c, uint8_t code)
+{
+	struct buf b = { 0 };
+
+	if (code != 2 && code < 128)
+		return;
+	buf_addf(&b, "version %llu is not published; ", (ull)c->goal.version);
+	if (code == 2) {
+		buf_addf(&b, "engines need attention: ");
+		commit_names_lagging(c, &b);
+	} else {
+		buf_addf(&b, "all engines serve the old version");
+	}
+	fprintf(stderr, "%s\n", buf_cstr(&b));
 	buf_release(&b);
 }
 
@@ -283,9 +305,11 @@ void commit_tell_result(const struct commit_io *c, uint8_t code)
 	summary_json(c, &s, code);
 	if (c->conf->common.json)
 		return;
-	/* A failed run ends with its error line. */
-	if (c->m.published)
-		result_text(c, &s);
-	if (c->m.published && !c->conf->common.quiet)
+	if (!c->m.published) {
+		failure_text(c, code);
+		return;
+	}
+	result_text(c, &s);
+	if (!c->conf->common.quiet)
 		summary_text(c, &s);
 }

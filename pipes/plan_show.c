@@ -95,13 +95,15 @@ static void say_wave(const struct show *s, struct buf *b, uint32_t i)
 	uint32_t first, count;
 
 	waves_get(&s->waves, i, &first, &count);
-	buf_addf(b, "wave %u:", i);
+	buf_addf(b, "wave %u of %u:", i + 1, waves_count(&s->waves));
 	for (uint32_t e = first; e < first + count; e++)
 		buf_addf(b, " %s", s->in->fleet.engine[e].name);
 	buf_addf(b,
-		 "; %u buckets, %" PRIu64 " bytes to each; peak credit %" PRIu64
-		 " buckets, %" PRIu64 " bytes; ",
-		 s->end.buckets, s->end.bytes, s->credit.buckets.peak,
+		 "; %u bucket%s, %" PRIu64
+		 " bytes to each; peak credit %" PRIu64 " bucket%s, %" PRIu64
+		 " bytes; ",
+		 s->end.buckets, plural(s->end.buckets), s->end.bytes,
+		 s->credit.buckets.peak, plural(s->credit.buckets.peak),
 		 s->credit.bytes.peak);
 	say_time(b, milliseconds(s, 1));
 	buf_addf(b, "\n");
@@ -113,13 +115,14 @@ static void say_all(const struct show *s, struct buf *b)
 	uint32_t waves = waves_count(&s->waves);
 
 	buf_addf(b,
-		 "plan: %u engines, %u buckets, %" PRIu64 " tensors, %" PRIu64
-		 " bytes; transport %s, order %s\n",
-		 s->end.engines, s->end.buckets, s->end.tensors, s->end.bytes,
-		 s->in->transport, window ? "window" : "wave");
+		 "plan: %u engine%s, %u bucket%s, %" PRIu64
+		 " tensor%s, %" PRIu64 " bytes; transport %s, order %s\n",
+		 s->end.engines, plural(s->end.engines), s->end.buckets,
+		 plural(s->end.buckets), s->end.tensors, plural(s->end.tensors),
+		 s->end.bytes, s->in->transport, window ? "window" : "wave");
 	for (uint32_t i = 0; i < waves; i++)
 		say_wave(s, b, i);
-	buf_addf(b, "total: %u waves, ", waves);
+	buf_addf(b, "total: %u wave%s, ", waves, plural(waves));
 	say_time(b, milliseconds(s, waves));
 	buf_addf(b, " at %" PRIu64 " bytes/s to each engine\n", s->conf->rate);
 }

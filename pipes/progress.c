@@ -10,7 +10,7 @@
 
 struct seen {
 	char key[32], event[32];
-	char engine[PROGRESS_NAME_MAX], cause[PROGRESS_NAME_MAX];
+	char engine[PROGRESS_NAME_MAX], stage[16];
 	uint64_t t_ns, version, wave, bytes, ms;
 	uint64_t credit_buckets, credit_bytes, limit_buckets, limit_bytes;
 };
@@ -44,8 +44,8 @@ static void take_string(struct seen *s, struct slice text)
 		keep(s->event, sizeof s->event, text);
 	else if (strcmp(s->key, "engine") == 0)
 		keep(s->engine, sizeof s->engine, text);
-	else if (strcmp(s->key, "cause") == 0)
-		keep(s->cause, sizeof s->cause, text);
+	else if (strcmp(s->key, "stage") == 0)
+		keep(s->stage, sizeof s->stage, text);
 }
 
 static void take_number(struct seen *s, struct slice text)
@@ -105,8 +105,10 @@ void progress_size(struct buf *out, uint64_t bytes)
 static int on_opened(struct progress *p, const struct seen *s, struct buf *out)
 {
 	p->version = s->version;
-	buf_addf(out, "version %" PRIu64 ": %u engines, %u waves, %u buckets, ",
-		 s->version, p->engines, p->waves, p->buckets);
+	buf_addf(out,
+		 "version %" PRIu64 ": %u engine%s, %u wave%s, %u bucket%s, ",
+		 s->version, p->engines, plural(p->engines), p->waves,
+		 plural(p->waves), p->buckets, plural(p->buckets));
 	progress_size(out, p->bytes);
 	return 1;
 }
@@ -164,11 +166,27 @@ static int on_swapped(struct progress *p, const struct seen *s, struct buf *out)
 	return 1;
 }
 
-static int on_trouble(struct progress *p, const struct seen *s, struct buf *out)
+/* Why is in the line of the stage that found it. */
+static int on_excluded(struct progress *p, const struct seen *s,
+		       struct buf *out)
 {
 	(void)p;
-	buf_addf(out, "%s%s%s%s%s", s->event, s->engine[0] ? " " : "",
-		 s->engine, s->cause[0] ? ": " : "", s->cause);
+	buf_addf(out, "%s is excluded", s->engine);
+	return 1;
+}
+
+static int on_lagging(struct progress *p, const struct seen *s, struct buf *out)
+{
+	(void)p;
+	buf_addf(out, "%s lags", s->engine);
+	return 1;
+}
+
+static int on_restarted(struct progress *p, const struct seen *s,
+			struct buf *out)
+{
+	(void)p;
+	buf_addf(out, "weir-%s runs again", s->stage);
 	return 1;
 }
 
@@ -179,8 +197,8 @@ static const struct {
 	{ "opened", on_opened },   { "granted", on_granted },
 	{ "acked", on_acked },	   { "released", on_released },
 	{ "sealed", on_sealed },   { "decided", on_decided },
-	{ "swapped", on_swapped }, { "excluded", on_trouble },
-	{ "lagging", on_trouble }, { "restarted", on_trouble },
+	{ "swapped", on_swapped }, { "excluded", on_excluded },
+	{ "lagging", on_lagging }, { "restarted", on_restarted },
 };
 
 int progress_line(struct progress *p, struct slice line, struct buf *out)
@@ -229,37 +247,57 @@ static void add_credit(const struct progress *p, struct buf *out)
 	}
 }
 
-static void add_gauge(const struct progress *p, struct buf *out)
+static void add_gauge(const struct progress *p, size_t cells, struct buf *out)
 {
-	enum { CELLS = 20 };
 	uint64_t all = (uint64_t)p->buckets * (p->waves ? p->waves : 1);
-	uint64_t full = all ? (uint64_t)p->acked * CELLS / all : 0;
+	uint64_t full = all ? (uint64_t)p->acked * cells / all : 0;
 
 	buf_addf(out, "[");
-	for (uint64_t i = 0; i < CELLS; i++)
+	for (uint64_t i = 0; i < cells; i++)
 		buf_addf(out, i < full ? "#" : ".");
-	buf_addf(out, "]");
+	buf_addf(out, "] ");
+}
+
+static void add_numbers(const struct progress *p, struct buf *out)
+{
+	buf_addf(out, "%u/%" PRIu64 " buckets, ", p->acked,
+		 (uint64_t)p->buckets * (p->waves ? p->waves : 1));
+	progress_size(out, p->moved_bytes);
+	add_rate(p, out);
+	add_credit(p, out);
+}
+
+/* The gauge gets what the numbers leave. */
+static void add_wave(const struct progress *p, size_t width, struct buf *out)
+{
+	enum { CELLS_MIN = 5, CELLS_MAX = 20, FRAME = 3 };
+	struct buf told = { 0 };
+	size_t start = out->n, used;
+
+	add_numbers(p, &told);
+	buf_addf(out, "v%" PRIu64 " wave %u/%u ", p->version, p->wave + 1,
+		 p->waves);
+	used = out->n - start + told.n + FRAME;
+	if (used + CELLS_MIN <= width)
+		add_gauge(p,
+			  width - used < CELLS_MAX ? width - used : CELLS_MAX,
+			  out);
+	buf_add(out, told.p, told.n);
+	buf_release(&told);
 }
 
 void progress_bar(const struct progress *p, unsigned width, struct buf *out)
 {
 	size_t start = out->n;
 
-	if (p->version == 0) {
+	if (p->version == 0)
 		buf_addf(out, "weir: planning and probing");
-	} else if (p->decided) {
-		buf_addf(out, "v%" PRIu64 " decided, %u of %u engines serve it",
-			 p->version, p->swapped, p->engines);
-	} else {
-		buf_addf(out, "v%" PRIu64 " wave %u/%u ", p->version,
-			 p->wave + 1, p->waves);
-		add_gauge(p, out);
-		buf_addf(out, " %u/%" PRIu64 " buckets, ", p->acked,
-			 (uint64_t)p->buckets * (p->waves ? p->waves : 1));
-		progress_size(out, p->moved_bytes);
-		add_rate(p, out);
-		add_credit(p, out);
-	}
+	else if (p->decided)
+		buf_addf(
+			out, "v%" PRIu64 " decided, %u of %u engine%s serve it",
+			p->version, p->swapped, p->engines, plural(p->engines));
+	else
+		add_wave(p, width, out);
 	if (out->n - start > width)
 		out->n = start + width;
 }

@@ -11,7 +11,7 @@
 
 #include "common/buf.h"
 
-#define PROGRESS_NAME_MAX 80	/* bytes of an engine's name or a cause */
+#define PROGRESS_NAME_MAX 80	/* bytes of an engine's name */
 
 struct progress {
 	/* told by the caller, from the plan */

@@ -187,11 +187,11 @@ static void close_end(int *fd)
 	*fd = -1;
 }
 
-/* commit's stdout: ours, unless that is for events.  Their last one, the
- * summary, says what commit's result says. */
+/* commit's stdout: shown as ours, unless that is for events.  Their last
+ * one, the summary, says what commit's result says. */
 static int result_fd(const struct push *p)
 {
-	return p->conf->common.json ? PROC_NULL : PROC_KEEP;
+	return p->conf->common.json ? PROC_NULL : push_show_stdout(&p->show);
 }
 
 /* plan | admit | transfer | commit. */

@@ -20,8 +20,16 @@
 static void put(int fd, struct slice text)
 {
 	/* Nothing depends on what is shown. */
-	if (text.n)
-		(void)!write(fd, text.p, text.n);
+	while (text.n) {
+		ssize_t n = write(fd, text.p, text.n);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return;
+		text.p += n;
+		text.n -= (size_t)n;
+	}
 }
 
 static void clear_bar(struct push_show *s)
@@ -78,76 +86,109 @@ static bool is_overlong(const struct buf *b)
 	return b->n > 2 * LOG_LINE_MAX;
 }
 
-static void show_errors(struct push_show *s)
+static void show_text(struct push_text *t)
 {
 	struct slice line;
 	size_t from = 0;
 
 	/* What a stage says stands after what it has told. */
-	push_show_update(s);
-	clear_bar(s);
-	while (next_line(&s->errors, &from, &line)) {
+	push_show_update(t->show);
+	clear_bar(t->show);
+	while (next_line(&t->part, &from, &line)) {
 		line.n++;
-		put(STDERR_FILENO, line);
+		put(t->to, line);
 	}
-	drop_front(&s->errors, from);
-	if (is_overlong(&s->errors)) {
-		put(STDERR_FILENO, buf_slice(&s->errors));
-		buf_clear(&s->errors);
+	drop_front(&t->part, from);
+	if (is_overlong(&t->part)) {
+		put(t->to, buf_slice(&t->part));
+		buf_clear(&t->part);
 	}
-	draw_bar(s);
+	draw_bar(t->show);
 }
 
-static void on_stage_error(void *arg)
+static void on_text(void *arg)
 {
-	struct push_show *s = arg;
+	struct push_text *t = arg;
 	ssize_t n;
 
-	while ((n = read(s->err[0], buf_reserve(&s->errors, LOG_LINE_MAX),
+	while ((n = read(t->pipe[0], buf_reserve(&t->part, LOG_LINE_MAX),
 			 LOG_LINE_MAX)) > 0) {
-		s->errors.n += (size_t)n;
-		show_errors(s);
+		t->part.n += (size_t)n;
+		/* Commit gives the result before its summary. */
+		if (t == &t->show->err)
+			on_text(&t->show->out);
+		show_text(t);
 	}
+}
+
+static int text_open(struct push_text *t)
+{
+	if (pipe2(t->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
+		return log_errno(E_IO, "make a pipe");
+	/* Stages write to it as to any file: their end blocks. */
+	if (fcntl(t->pipe[1], F_SETFL, 0) < 0)
+		return log_errno(E_IO, "make a pipe block");
+	loop_add_fd(t->show->loop, t->pipe[0], on_text, t);
+	return 0;
+}
+
+static void text_close(struct push_text *t)
+{
+	if (t->pipe[0] >= 0) {
+		on_text(t);
+		loop_del_fd(t->show->loop, t->pipe[0]);
+		close(t->pipe[0]);
+		close(t->pipe[1]);
+	}
+	clear_bar(t->show);
+	put(t->to, buf_slice(&t->part));
+	buf_release(&t->part);
 }
 
 int push_show_open(struct push_show *s, struct loop *l, struct run *r,
 		   const struct push_conf *conf)
 {
 	const struct opt_common *common = &conf->common;
+	int rc;
 
 	*s = (struct push_show){
-		.loop = l, .run = r, .conf = conf, .err = { -1, -1 }
+		.loop = l,
+		.run = r,
+		.conf = conf,
+		.out = { s, { -1, -1 }, STDOUT_FILENO, { 0 } },
+		.err = { s, { -1, -1 }, STDERR_FILENO, { 0 } },
 	};
-	if (common->quiet || common->json)
-		return 0;
+	rc = text_open(&s->out);
+	if (rc < 0 || common->quiet || common->json)
+		return rc;
 	s->bar_on = isatty(STDERR_FILENO);
-	if (pipe2(s->err, O_CLOEXEC | O_NONBLOCK) < 0)
-		return log_errno(E_IO, "make a pipe");
-	/* Stages write to it as to any stderr: their end blocks. */
-	if (fcntl(s->err[1], F_SETFL, 0) < 0)
-		return log_errno(E_IO, "make a pipe block");
-	loop_add_fd(l, s->err[0], on_stage_error, s);
-	return 0;
+	return text_open(&s->err);
 }
 
 void push_show_close(struct push_show *s)
 {
-	if (s->err[0] >= 0) {
-		on_stage_error(s);
-		loop_del_fd(s->loop, s->err[0]);
-		close(s->err[0]);
-		close(s->err[1]);
-	}
-	clear_bar(s);
-	put(STDERR_FILENO, buf_slice(&s->errors));
-	buf_release(&s->errors);
+	if (!s->loop)
+		return;
+	s->bar_on = false; /* what comes now is the last */
+	text_close(&s->out);
+	text_close(&s->err);
 	buf_release(&s->events);
 	buf_release(&s->bar);
 }
 
+static int end_for_stages(const struct push_text *t)
+{
+	return t->pipe[1] >= 0 ? t->pipe[1] : PROC_KEEP;
+}
+
+int push_show_stdout(const struct push_show *s)
+{
+	return end_for_stages(&s->out);
+}
+
 int push_show_stderr(const struct push_show *s)
 {
-	return s->err[1] >= 0 ? s->err[1] : PROC_KEEP;
+	return end_for_stages(&s->err);
 }
 
 /* Totals; the plan is there before the first event that needs them. */

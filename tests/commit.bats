@@ -240,7 +240,7 @@ assert all(k + "_ms" in s for k in
 	one_line_error 65 "version 3" "58"
 	run --separate-stderr push "$(at e0)" -- --weight-version 58
 	assert_success
-	[[ "$output" == "version 58 was published already: 1 engines"* ]]
+	[[ "$output" == "version 58 was published already: 1 engine,"* ]]
 	run --separate-stderr push "$(at e0)" structure=$B -- --weight-version 58
 	one_line_error 65 "version 58" "structure" $B
 	run push "$(at e0)" -- --weight-version 100
@@ -372,7 +372,7 @@ assert all(k + "_ms" in s for k in
 	push_in_background c $(at e0 e1)
 	wait_for contains "$T/e1.out" "swap 1"
 	kill -INT "$(pid_of c)"
-	wait_for contains "$T/c.err" "version 1 is published, 1 engines still"
+	wait_for contains "$T/c.err" "version 1 is published, 1 engine still"
 	ends wait_for_end "$(pid_of c)"
 	assert_equal "$status" 3
 	assert_equal "$(published)" 1
@@ -642,6 +642,9 @@ killed_behind_decision() {
 	run "$BUILD/weir-status" --registry "$T/reg"
 	assert_success
 	assert_line --partial "nothing yet"
+	run "$BUILD/weir-status" --registry "$T/reg" --timeout 100ms \
+		--engine "ipc://$T/nobody"
+	assert_line --partial "unreachable: "
 }
 
 @test "status: an engine that lags or does not answer: 3" {

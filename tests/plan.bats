@@ -369,8 +369,8 @@ dry() {
 		assert_equal "$(grep -c '^wave' <<<"$output")" "${pair#*=}"
 	done
 	dry --max-inflight-engine-groups 2
-	assert_line --partial "wave 0: engine-0 engine-1;"
-	assert_line --partial "wave 2: engine-4;"
+	assert_line --partial "wave 1 of 3: engine-0 engine-1;"
+	assert_line --partial "wave 3 of 3: engine-4;"
 }
 
 @test "dry run: peak credit, time at a rate, JSON" {
@@ -382,7 +382,7 @@ dry() {
 	assert_output --partial '"peak_credit_buckets":2,"peak_credit_bytes":3072'
 	assert_output --regexp '"bytes":6[0-9]{3},.*"ms":6[0-9]{3}\}'
 	dry --bucket-size 1536
-	assert_output --partial "peak credit 1 buckets, 1536 bytes"
+	assert_output --partial "peak credit 1 bucket, 1536 bytes"
 	[ -z "$(find "$T/run" -mindepth 1)" ] || fail "a dry run left a run"
 }
 
@@ -514,4 +514,10 @@ stage() {
 	run script -qec "weir-plan --source $T/c --engine ipc://$T/e" /dev/null
 	assert_equal "$status" 64
 	assert_output --partial "-o FILE"
+}
+
+@test "a fleet that is a directory is named" {
+	checkpoint w=1
+	run --separate-stderr weir-plan --source "$T/c" --fleet "$T/c" --dry-run
+	one_line_error 65 "fleet $T/c: is a directory"
 }

@@ -314,3 +314,17 @@ kill_stage_once() {
 	assert_equal "$(serving a)" 2
 	holds a "$T/two"
 }
+
+@test "what is told stands in order, and a noun agrees with its number" {
+	checkpoint "$T/one" --size 2MiB --seed 1
+	engines a
+	fleet a
+	push "$T/one" >"$T/all" 2>&1
+	assert_equal "$(grep -o '^version 1: .* bucket,\|^a holds\|is decided$\|^a serves\|^version 1 published: 1 engine,\|peak 1 bucket,' \
+		"$T/all")" "version 1: 1 engine, 1 wave, 1 bucket,
+a holds
+is decided
+a serves
+version 1 published: 1 engine,
+peak 1 bucket,"
+}
