@@ -247,6 +247,9 @@ static void take_failed(struct commit_io *c, const struct m_failed *f)
 		.printed = true
 	};
 
+	/* Never the exit code of a success. */
+	if (in.ev.code == E_OK)
+		in.ev.code = E_PROTO;
 	if (f->engine != ID_NONE && f->engine < c->m.nengines && !f->signal) {
 		in.ev.type = CE_LOST;
 		in.ev.engine = f->engine;

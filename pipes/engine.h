@@ -135,6 +135,9 @@ void engine_set_serving(struct engine *e, uint64_t version, uint64_t epoch,
 			const struct digest *content);
 void engine_set_sealed(struct engine *e, uint64_t version, uint64_t epoch,
 		       const struct digest *content);
+/* An earlier life may have paused the engine process: it is resumed as at
+ * the end of a lease, and tried again every lease_ms. */
+void engine_set_paused(struct engine *e, uint64_t lease_ms);
 
 /* The fence's word on a request: 0; 1 and *moved must become durable and then
  * e->fence, before engine_step; -E_FENCED and why (FENCE_WHY_MAX bytes). */

@@ -183,6 +183,12 @@ void engine_set_sealed(struct engine *e, uint64_t version, uint64_t epoch,
 	e->content = *content;
 }
 
+void engine_set_paused(struct engine *e, uint64_t lease_ms)
+{
+	e->gate = EN_PAUSED;
+	e->lease_ms = lease_ms;
+}
+
 const char *engine_event_name(enum en_ev ev)
 {
 	return engine_event_names[ev];

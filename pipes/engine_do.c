@@ -367,6 +367,7 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 		sh->paused_ns = clock_mono_ns();
 		break;
 	case EN_DO_SERVING:
+		store_unset_paused(&sh->store);
 		pause_ends(sh);
 		break;
 	case EN_NDO:

@@ -94,7 +94,9 @@ void shell_hook(struct shell *sh, enum engine_hook kind)
 		shell_report(sh, EN_HOOK_OK, 0);
 		return;
 	}
-	rc = start(sh, command);
+	rc = kind == HOOK_PAUSE ? store_set_paused(&sh->store) : 0;
+	if (rc >= 0)
+		rc = start(sh, command);
 	if (rc < 0) {
 		shell_report(sh, EN_HOOK_FAILED, rc);
 		return;

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define RESUME_AGAIN_MS 60000 /* between two tries after a restart */
+
 typedef unsigned long long ull;
 
 /* ---- replies out ---- */
@@ -442,6 +444,18 @@ static int start(struct shell *sh)
 	return listen_all(sh);
 }
 
+/* Killed while the engine process was paused: nobody else would resume it. */
+static void resume_again(struct shell *sh)
+{
+	const struct en_event ev = { .on = EN_LEASE_END };
+
+	if (!sh->store.paused)
+		return;
+	log_warn("killed while it was paused: resumes");
+	engine_set_paused(&sh->m, RESUME_AGAIN_MS);
+	shell_step(sh, &ev);
+}
+
 static void say_ready(struct shell *sh)
 {
 	log_info("engine %s listens at %s, serves version %llu", sh->conf->name,
@@ -495,6 +509,7 @@ int engine_run(const struct engine_conf *conf)
 	sh->hook = (struct child){ .pidfd = -1, .out_fd = -1 };
 	rc = start(sh);
 	if (rc >= 0) {
+		resume_again(sh);
 		say_ready(sh);
 		rc = loop_run(sh->loop);
 	}

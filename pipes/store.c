@@ -118,6 +118,22 @@ int store_set_fence(struct store *s, const struct fence *f, uint64_t highest)
 	return 0;
 }
 
+int store_set_paused(struct store *s)
+{
+	int rc = s->paused ? 0 : io_replace(s->dirfd, "paused", "", 0);
+
+	s->paused |= rc == 0;
+	return rc;
+}
+
+/* Not synced: a mark too many costs one --on-resume too many. */
+void store_unset_paused(struct store *s)
+{
+	if (s->paused && unlinkat(s->dirfd, "paused", 0) < 0 && errno != ENOENT)
+		log_errno(E_IO, "remove %s/paused", s->path);
+	s->paused = false;
+}
+
 static int make_dirs(struct store *s)
 {
 	static const char *const dir[] = { "versions", "staging", "slots" };
@@ -155,6 +171,7 @@ int store_open(struct store *s, const char *dir, unsigned keep)
 		rc = read_fence(s);
 	if (rc >= 0)
 		rc = store_recover(s);
+	s->paused = faccessat(s->dirfd, "paused", F_OK, 0) == 0;
 	if (rc < 0)
 		store_close(s);
 	return rc < 0 ? rc : 0;

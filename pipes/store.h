@@ -8,6 +8,7 @@
  *	STORE/staging/000043/	being filled, or sealed and not yet served
  *	STORE/slots/000042	record slot: that version is sealed
  *	STORE/current		-> versions/000042, switched by rename
+ *	STORE/paused		empty; the engine process may be paused
  *
  * A version is sealed if and only if its slot record is there; `current`
  * alone says what is served.  share/doc/internals.md ("Store") lists what is
@@ -70,6 +71,7 @@ struct store {
 	uint64_t highest;		/* number ever held */
 	uint64_t serving;		/* 0: nothing */
 	uint64_t staged;		/* sealed in staging/; 0: none */
+	bool paused;			/* STORE/paused is there */
 	uint64_t *version;		/* in versions/, ascending */
 	uint32_t nversions;
 	struct store_files *kept;	/* of served and retired versions */
@@ -83,6 +85,11 @@ void store_close(struct store *s);
 
 /* Durable when it returns; s->fence and s->highest follow only then. */
 int store_set_fence(struct store *s, const struct fence *f, uint64_t highest);
+
+/* The engine process may be paused by --on-pause, whoever dies: durable
+ * before it is, and s->paused tells the next life. */
+int store_set_paused(struct store *s);
+void store_unset_paused(struct store *s);
 
 /* Bytes that a new version may take: free ones, and those that reuse and the
  * removal of retired versions and of staging give back.  0 on failure. */

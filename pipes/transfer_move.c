@@ -19,7 +19,7 @@ void xfer_fault(struct xfer *x, uint32_t receiver, uint32_t bucket, int code,
 			 .on = XF_EV_FAULT,
 			 .engine = x->plan.receiver[receiver].engine,
 			 .bucket = bucket,
-			 .code = code,
+			 .code = code == E_OK ? E_PROTO : code,
 		 },
 		 cause);
 }

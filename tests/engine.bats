@@ -641,6 +641,25 @@ served() { readlink "$T/store/current"; }
 	assert_line --regexp '"serving":1,.*"staged":2,.*"sealed":true'
 }
 
+@test "killed while paused: the next start resumes the engine process" {
+	engine --on-pause "echo pause >>$T/hooks" \
+		--on-resume "echo resume >>$T/hooks"
+	ask <<-END
+	probe
+	pause lease=600000 epoch=1 run=r1
+	END
+	assert_line --partial '"paused"'
+	kill -KILL "$(pid_of engine)"
+	wait_for is_dead "$(pid_of engine)"
+	rm "$T/engine.err"
+	engine --on-resume "echo resume >>$T/hooks"
+	wait_for contains "$T/hooks" resume
+	assert_equal "$(tr '\n' ' ' <"$T/hooks")" "pause resume "
+	wait_for test ! -e "$T/store/paused"
+	ask <<<probe
+	assert_equal "$(field paused)" false
+}
+
 @test "a hook that hangs is killed at its deadline" {
 	engine --on-pause "sleep 1000" --hook-timeout 200ms
 	ask <<-END
