@@ -3,8 +3,9 @@
  * the registry, the engines and the link to transfer.
  *
  * Split by time: commit_io.c (the stage, events in, actions out),
- * commit_open.c (lock, recovery, probe, number, open, begin), commit_end.c
- * (receipts, decision, swap, verdict), commit_tell.c (what people read).
+ * commit_lock.c (plan, lock, recovery), commit_open.c (probe, number, open,
+ * begin), commit_end.c (receipts, decision, swap, verdict), commit_tell.c
+ * (what people read).
  */
 #ifndef WEIR_COMMIT_IO_H
 #define WEIR_COMMIT_IO_H
@@ -95,11 +96,13 @@ void commit_lose(struct commit_io *c, uint32_t engine, int rc,
 		 const char *cause, bool printed);
 void commit_phase(struct commit_io *c, enum phase p);
 
-/* commit_open.c */
+/* commit_lock.c */
 int commit_prepare(struct stage *s);
 int commit_plan_open(struct commit_io *c, const struct m_end *end);
 void commit_lock(struct commit_io *c);
 void commit_recover(struct commit_io *c);
+
+/* commit_open.c */
 void commit_probe(struct commit_io *c);
 void commit_probed(struct commit_io *c, struct engine *e, int rc);
 void commit_open(struct commit_io *c);

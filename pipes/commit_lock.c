@@ -1,0 +1,413 @@
+#include "pipes/commit_io.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long ull;
+
+/* ---- before the plan ---- */
+
+static int64_t boot_left(uint64_t deadline_ms)
+{
+	return (int64_t)deadline_ms - clock_boot_ms();
+}
+
+static void on_run_deadline(void *arg)
+{
+	struct commit_io *c = arg;
+
+	if (c->m.published)
+		return;
+	commit_fail(c, log_error(E_TIMEOUT,
+				 "the run's time of %lld ms is over "
+				 "(--run-timeout)",
+				 (long long)c->conf->run_timeout_ms));
+}
+
+static void arm_run_deadline(struct commit_io *c)
+{
+	int64_t left = boot_left(c->deadline_ms);
+
+	c->run_timer.fn = on_run_deadline;
+	c->run_timer.arg = c;
+	loop_arm(c->s->loop, &c->run_timer, left > 0 ? left : 0);
+}
+
+/* Another boot of the machine: the deadline has passed (I13). */
+static bool is_expired(const struct m_open *o)
+{
+	char boot[CLOCK_BOOT_ID_LEN + 1];
+
+	if (clock_boot_id(boot) < 0 || !slice_eq(o->boot, slice_of(boot)))
+		return true;
+	return boot_left(o->deadline_ms) <= 0;
+}
+
+static int read_mine(struct commit_io *c)
+{
+	struct reg_rec d = { 0 };
+	int rc = registry_open_read(&c->reg, &c->mine);
+	const struct m_open *o = &c->mine.m.open;
+
+	if (rc <= 0)
+		return rc;
+	if (!slice_eq(o->run, slice_of(c->s->run.name))) {
+		reg_rec_release(&c->mine);
+		return 0;
+	}
+	rc = registry_decision(&c->reg, o->version, &d);
+	if (rc < 0)
+		return rc;
+	c->ahead = rc > 0 && slice_eq(d.m.decision.run, o->run) &&
+		   d.m.decision.epoch == o->epoch;
+	if (c->ahead)
+		c->published = d.m.decision.content;
+	reg_rec_release(&d);
+	c->resumed = !c->ahead;
+	c->deadline_ms = is_expired(o) ? 0 : o->deadline_ms;
+	return 0;
+}
+
+int commit_prepare(struct stage *s)
+{
+	struct commit_io *c = s->self;
+	char *path = NULL;
+	int rc = 0;
+
+	c->s = s;
+	if (c->conf->common.registry)
+		path = xstrdup(c->conf->common.registry);
+	else
+		rc = registry_default_path(&path);
+	if (rc < 0)
+		return rc;
+	rc = registry_make(&c->reg, path);
+	free(path);
+	if (rc < 0)
+		return rc;
+	c->has_reg = true;
+	c->deadline_ms = (uint64_t)(clock_boot_ms() + c->conf->run_timeout_ms);
+	return read_mine(c);
+}
+
+/* ---- the plan ---- */
+
+/* One endpoint per worker, as the records of the registry hold them. */
+static void list_engines(struct commit_io *c)
+{
+	const struct plan *p = &c->plan;
+	size_t workers = 0, n = 0;
+
+	for (uint32_t i = 0; i < p->nengines; i++)
+		workers += p->engine[i].workers;
+	c->who = xcalloc(p->nengines, sizeof *c->who);
+	c->endpoints = xcalloc(workers, sizeof *c->endpoints);
+	for (uint32_t i = 0; i < p->nengines; i++) {
+		const struct plan_engine *e = &p->engine[i];
+		struct m_opened_engine *w = &c->who[i];
+
+		w->engine = i;
+		w->name = slice_of(e->name);
+		w->kind = (uint8_t)e->kind;
+		w->url = slice_of(e->url ? e->url : "");
+		w->workers.v = c->endpoints + n;
+		w->workers.n = e->workers;
+		n += e->workers;
+	}
+	for (uint32_t i = 0; i < p->nreceivers; i++) {
+		const struct plan_receiver *r = &p->receiver[i];
+
+		for (uint32_t k = 0; k < r->workers; k++)
+			c->who[r->engine].workers.v[r->worker + k] =
+				slice_of(r->endpoint);
+	}
+}
+
+static void list_files(struct commit_io *c)
+{
+	const struct plan *p = &c->plan;
+
+	c->files = xcalloc(p->nfiles, sizeof *c->files);
+	for (uint32_t i = 0; i < p->nfiles; i++) {
+		c->files[i].path = slice_of(p->file[i].path);
+		c->files[i].kind = (uint8_t)p->file[i].kind;
+		c->files[i].bytes = p->file[i].bytes;
+		c->files[i].header = p->file[i].header;
+		c->files[i].digest = p->file[i].digest;
+	}
+}
+
+static void set_goal(struct commit_io *c)
+{
+	struct engine_goal *g = &c->goal;
+
+	g->registry = c->reg.id;
+	g->run = c->s->run.name;
+	g->instance = c->s->run.instance;
+	g->bytes = c->plan.bytes;
+	g->buckets = c->plan.nbuckets;
+	g->proof = (uint8_t)c->conf->accept_proof;
+	g->structure = c->plan.structure;
+	g->files = c->files;
+	g->nfiles = c->plan.nfiles;
+	g->lease_ms = (uint64_t)c->conf->engine_timeout_ms;
+	/* The number is not known before the probes. */
+	g->version = c->conf->weight_version;
+}
+
+static int add_engines(struct commit_io *c)
+{
+	uint32_t n = c->plan.nengines;
+
+	c->state = xcalloc(n, sizeof *c->state);
+	c->engine = xcalloc(n, sizeof *c->engine);
+	c->host.expect = c->plan.nreceivers;
+	for (uint32_t i = 0; i < n; i++) {
+		c->engine[i] = engine_add(&c->host, i, &c->who[i], &c->goal);
+		if (!c->engine[i])
+			return -E_CONFIG;
+	}
+	return 0;
+}
+
+static void init_bring(struct commit_io *c)
+{
+	struct bring b = c->bring;
+
+	bring_init(&c->bring, c->s->loop, c->plan.nengines, c->s->run.instance);
+	c->bring.done = b.done;
+	c->bring.arg = b.arg;
+	c->bring.engine_ms = c->conf->engine_timeout_ms;
+	c->bring.load_ms = c->conf->load_timeout_ms;
+}
+
+static void restore_boot(struct engine *e, const struct m_boot *b)
+{
+	for (uint32_t k = 0; k < e->nparts; k++)
+		if (e->part[k].worker == b->worker)
+			snprintf(e->part[k].boot, ENGINE_TEXT, "%.*s",
+				 SLICE_ARG(b->id));
+}
+
+/* As it was before we were killed: exclusions, boots, whether it is decided. */
+static void restore(struct commit_io *c)
+{
+	const struct m_open *o = &c->mine.m.open;
+
+	if (c->ahead)
+		commit_resume_decided(&c->m);
+	else
+		commit_resume(&c->m);
+	c->goal.version = o->version;
+	c->goal.epoch = o->epoch;
+	c->goal.content = c->published;
+	c->s->epoch = o->epoch;
+	for (uint32_t i = 0; i < o->engines.n; i++) {
+		const struct m_opened_engine *w = &o->engines.v[i];
+
+		if (w->engine < c->m.nengines)
+			c->state[w->engine].out = w->excluded;
+	}
+	for (uint32_t i = 0; i < o->boots.n; i++)
+		if (o->boots.v[i].engine < c->m.nengines)
+			restore_boot(c->engine[o->boots.v[i].engine],
+				     &o->boots.v[i]);
+}
+
+int commit_plan_open(struct commit_io *c, const struct m_end *end)
+{
+	int rc = plan_open(&c->plan, c->s->run.dirfd, PLAN_FILE);
+
+	if (rc < 0)
+		return rc;
+	c->has_plan = true;
+	if (end && !digest_eq(&end->digest, &c->plan.end.digest))
+		return log_error(E_DATA,
+				 "%s/" PLAN_FILE " is not the plan that "
+				 "transfer has read",
+				 c->s->run.path);
+	if (c->conf->min_engines > c->plan.nengines)
+		return log_error(E_USAGE,
+				 "--min-engines %llu: the fleet has "
+				 "%u engines",
+				 (ull)c->conf->min_engines, c->plan.nengines);
+	commit_phase(c, PHASE_PLAN);
+	list_engines(c);
+	list_files(c);
+	set_goal(c);
+	rc = add_engines(c);
+	if (rc < 0)
+		return rc;
+	init_bring(c);
+	commit_init(&c->m, c->state, c->plan.nengines,
+		    (uint32_t)c->conf->min_engines);
+	/* Of an earlier instance it counts once the registry is ours: then it
+	 * can end the run.  A decided run goes forward (I13). */
+	if (c->resumed || c->ahead)
+		restore(c);
+	else
+		arm_run_deadline(c);
+	commit_feed(c, CE_PLAN, 0);
+	return 0;
+}
+
+/* ---- the lock ---- */
+
+/* Nobody who could start that run's commit again is left. */
+static bool is_run_dead(struct commit_io *c, struct slice run)
+{
+	const char *own = c->s->run.path;
+	const char *slash = strrchr(own, '/');
+	char *path;
+	struct run r;
+	bool alive = false;
+	pid_t pid;
+
+	if (!slash)
+		return false;
+	path = xasprintf("%.*s/%.*s", (int)(slash - own), own, SLICE_ARG(run));
+	log_quiet_thread(1);
+	if (run_open(&r, path, true) < 0) {
+		alive = true; /* not here: we cannot know */
+	} else {
+		for (unsigned i = STAGE_PLAN; i < STAGE_N; i++)
+			alive |= run_is_alive(&r, (enum stage_id)i, &pid);
+		run_close(&r);
+	}
+	log_quiet_thread(0);
+	free(path);
+	return !alive;
+}
+
+/* How long must the lock have been free before we take that run over?  Its
+ * commit may be in back-off, between two instances. */
+static int64_t takeover_ms(struct commit_io *c)
+{
+	struct reg_rec o = { 0 };
+	int64_t ms = 0;
+
+	if (registry_open_read(&c->reg, &o) <= 0)
+		return 0;
+	if (!slice_eq(o.m.open.run, slice_of(c->s->run.name)) &&
+	    !is_expired(&o.m.open) && !is_run_dead(c, o.m.open.run))
+		ms = (int64_t)o.m.open.stage_ms;
+	reg_rec_release(&o);
+	return ms;
+}
+
+static int refuse_lock(struct commit_io *c)
+{
+	struct reg_holder h;
+
+	registry_holder(&c->reg, &h);
+	return log_error(E_AGAIN,
+			 "registry %s is held by pid %ld, started %s, run %s; "
+			 "--wait TIME waits for it",
+			 c->reg.path, h.pid, h.start, h.run);
+}
+
+static void poll_lock(void *arg)
+{
+	struct commit_io *c = arg;
+
+	if (c->m.state == CS_LOCK)
+		commit_lock(c);
+}
+
+static void lock_later(struct commit_io *c)
+{
+	c->lock_timer.fn = poll_lock;
+	c->lock_timer.arg = c;
+	loop_arm(c->s->loop, &c->lock_timer, LOCK_POLL_MS);
+}
+
+/* Is it ours now?  1, 0 (later), -E_*. */
+static int try_lock(struct commit_io *c, int64_t now)
+{
+	int64_t need;
+	int rc;
+
+	if (!registry_is_free(&c->reg)) {
+		c->free_since_ms = 0;
+		if (now - c->lock_since_ms >= c->conf->wait_ms)
+			return refuse_lock(c);
+		return 0;
+	}
+	if (c->free_since_ms == 0)
+		c->free_since_ms = now;
+	need = takeover_ms(c);
+	if (now - c->free_since_ms < need)
+		return 0;
+	rc = registry_lock(&c->reg, c->s->run.name);
+	return rc == -E_AGAIN ? 0 : rc < 0 ? rc : 1;
+}
+
+void commit_lock(struct commit_io *c)
+{
+	int64_t now = clock_mono_ms();
+	int rc;
+
+	if (c->lock_since_ms == 0)
+		c->lock_since_ms = now;
+	rc = try_lock(c, now);
+	if (rc < 0)
+		commit_fail(c, rc);
+	else if (rc == 0)
+		lock_later(c);
+	else
+		commit_feed(c, CE_LOCKED, 0);
+}
+
+/* ---- what was left open ---- */
+
+/* While we waited for the lock, another commit may have ended this run. */
+static int check_mine(struct commit_io *c)
+{
+	struct reg_rec now = { 0 };
+	int rc = registry_open_read(&c->reg, &now);
+
+	c->open_written = rc > 0 && slice_eq(now.m.open.run,
+					     slice_of(c->s->run.name));
+	reg_rec_release(&now);
+	if (rc < 0 || c->open_written || c->ahead)
+		return rc < 0 ? rc : 0;
+	return log_error(E_FENCED,
+			 "run %s was left open and ended by another commit",
+			 c->s->run.name);
+}
+
+static void on_recovered(void *arg, int rc)
+{
+	struct commit_io *c = arg;
+
+	if (rc < 0)
+		commit_fail(c, rc);
+	else
+		commit_feed(c, c->ahead ? CE_AHEAD : CE_RECOVERED, 0);
+}
+
+void commit_recover(struct commit_io *c)
+{
+	struct recover *r = &c->recover;
+	int rc = c->resumed || c->ahead ? check_mine(c) : 0;
+
+	if (rc < 0) {
+		commit_fail(c, rc);
+		return;
+	}
+	if (c->resumed)
+		arm_run_deadline(c);
+
+	r->reg = &c->reg;
+	r->engine_ms = c->conf->engine_timeout_ms;
+	r->load_ms = c->conf->load_timeout_ms;
+	r->done = on_recovered;
+	r->arg = c;
+	rc = recover_start(r, c->s->loop, c->s->run.name);
+	if (rc <= 0)
+		on_recovered(c, rc);
+}
