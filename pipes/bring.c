@@ -85,12 +85,18 @@ static void act(struct bring_one *o, enum homing_act a)
 		break;
 	case HA_RECEIPT:
 		/* A restarted engine reads its slot again first; once. */
-		if (!o->extended)
+		if (!o->extended) {
+			o->left_ms = o->due_ms - clock_mono_ms();
 			set_deadline(o, b->load_ms + b->engine_ms);
+		}
 		o->extended = true;
 		ask(o, EC_RECEIPT, attempt_ms(o, b->load_ms));
 		break;
 	case HA_SWAP:
+		/* The time for the receipt is none for refused swaps. */
+		if (o->left_ms > 0)
+			set_deadline(o, o->left_ms);
+		o->left_ms = 0;
 		try_swap(o);
 		break;
 	case HA_CANCEL:

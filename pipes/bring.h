@@ -28,6 +28,7 @@ struct bring_one {
 	int rc;				/* of the attempt: the first failure */
 	bool used, fenced;		/* fenced: a newer run owns it */
 	bool extended;			/* its deadline, for one receipt */
+	int64_t left_ms;		/* of it, for what comes after that */
 };
 
 struct bring {
