@@ -17,6 +17,7 @@ int events_open(struct events *e, int run_dirfd, enum stage_id stage,
 {
 	*e = (struct events){ .json = json, .stage = stage };
 	e->instance = instance;
+	e->max = EVENTS_MAX;
 	e->fd = openat(run_dirfd, "events",
 		       O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	if (e->fd < 0)
@@ -44,6 +45,7 @@ static void put(struct events *e)
 	do
 		w = write(e->fd, e->line.p, e->line.n);
 	while (w < 0 && errno == EINTR);
+	e->told += w > 0 ? (uint64_t)w : 0;
 	if (w == (ssize_t)e->line.n)
 		return;
 	log_warn("no further events are told: %s",
@@ -67,10 +69,24 @@ static void common_fields(struct events *e, struct jsonw *j, const char *event)
 	jsonw_str(j, "event", event);
 }
 
+/* The boundaries are told to the end: they are few. */
+static bool is_too_much(struct events *e, const struct happening *h)
+{
+	if (!h->bucket.set || e->told < e->max)
+		return false;
+	if (e->max)
+		log_warn("no further buckets are told: %llu bytes of events",
+			 (unsigned long long)e->told);
+	e->max = 0;
+	return true;
+}
+
 void events_tell(struct events *e, const struct happening *h)
 {
 	struct jsonw j;
 
+	if (is_too_much(e, h))
+		return;
 	buf_clear(&e->line);
 	jsonw_begin(&j, &e->line, LINE_MAX_BYTES);
 	jsonw_object(&j, NULL);

@@ -12,11 +12,14 @@
  *
  * Every stage appends with O_APPEND and one write(2) per line.  Telling is
  * best effort: a full disk costs the events, never the run (one warning).
+ * Bounded: past EVENTS_MAX an instance tells no more of single buckets.
  */
 #ifndef WEIR_EVENTS_H
 #define WEIR_EVENTS_H
 
 #include "pipes/msg.h"
+
+#define EVENTS_MAX	(64u << 20)	/* bytes, of one instance */
 
 /* A number that may not apply. */
 struct ev_number {
@@ -42,6 +45,7 @@ struct events {
 	enum stage_id stage;
 	uint32_t instance;
 	struct buf line;
+	uint64_t told, max;		/* bytes: so far, and EVENTS_MAX */
 };
 
 int events_open(struct events *e, int run_dirfd, enum stage_id stage,

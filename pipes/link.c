@@ -14,6 +14,7 @@ static void clear_queue(struct link *l)
 	for (; l->queued > 0; l->queued--)
 		free((char *)l->queue[l->head++].p);
 	l->head = 0;
+	l->queued_bytes = 0;
 	loop_disarm(l->loop, &l->flush);
 }
 
@@ -71,6 +72,7 @@ static void on_flush(void *arg)
 		rc = put(l, l->queue[l->head]);
 		if (rc < 0)
 			break;
+		l->queued_bytes -= l->queue[l->head].n;
 		free((char *)l->queue[l->head++].p);
 		if (--l->queued == 0)
 			l->head = 0;
@@ -85,7 +87,8 @@ static int enqueue(struct link *l, struct slice frame)
 {
 	char *copy;
 
-	if (l->queued == LINK_QUEUE_MAX) {
+	if (l->queued == LINK_QUEUE_MAX ||
+	    frame.n > LINK_BYTES_MAX - l->queued_bytes) {
 		lose(l, "it does not read");
 		return -E_AGAIN;
 	}
@@ -101,6 +104,7 @@ static int enqueue(struct link *l, struct slice frame)
 	copy = xmalloc(frame.n);
 	memcpy(copy, frame.p, frame.n);
 	l->queue[l->head + l->queued++] = (struct slice){ copy, frame.n };
+	l->queued_bytes += frame.n;
 	if (!l->flush.due_ms)
 		loop_arm(l->loop, &l->flush, LINK_FLUSH_MS);
 	return 0;

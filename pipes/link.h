@@ -22,6 +22,7 @@
 
 #define LINK_BEAT_MS	400
 #define LINK_QUEUE_MAX	65536	/* frames that wait for the peer to read */
+#define LINK_BYTES_MAX	(256u << 20)	/* of those frames */
 #define LINK_FLUSH_MS	5
 
 enum dir { UP, DOWN };		/* towards plan, towards commit */
@@ -52,7 +53,7 @@ struct link {
 	uint32_t instance;		/* newest seen */
 	int64_t seen_ms, sent_ms;
 	struct slice *queue;
-	size_t head, queued, cap;
+	size_t head, queued, cap, queued_bytes;
 	struct loop_timer flush;
 	struct msg_arena arena;
 	struct buf in, out;

@@ -111,8 +111,8 @@ struct stage {
 int stage_run(struct stage *s, const struct stage_ops *ops,
 	      const struct stage_conf *conf, void *self);
 /* 0; -E_AGAIN if the link is down (peer_up will tell), but 0 then for what is
- * kept.  Frames that do not fit the high-water mark are queued, at most
- * LINK_QUEUE_MAX of them; then the peer counts as lost. */
+ * kept.  Frames that do not fit the high-water mark are queued, within
+ * LINK_QUEUE_MAX and LINK_BYTES_MAX; then the peer counts as lost. */
 int stage_send(struct stage *s, enum dir d, const struct msg *m);
 
 /* Something of ours failed: rc is -E_*, the cause is log_cause().  Sends
