@@ -1,6 +1,7 @@
 /*
- * stage_priv.h - what stage.c (life) and stage_msg.c (messages, failures and
- * the verdict) share.  Nobody else includes it.
+ * stage_priv.h - what stage.c (life), stage_enter.c (into the run) and
+ * stage_msg.c (messages, failures and the verdict) share.  Nobody else
+ * includes it.
  */
 #ifndef WEIR_STAGE_PRIV_H
 #define WEIR_STAGE_PRIV_H
@@ -38,6 +39,12 @@ struct stage_priv {
 
 extern const struct link_ops stage_link_ops;
 
+/* A step before the links says: p->code is the exit code.  (0: go on.) */
+#define STAGE_ENDED 1
+
+/* Takes the hand-off line if one is due, opens the run, takes an instance.
+ * 0, STAGE_ENDED (upstream or the run has ended, or a signal came), -E_*. */
+int stage_enter(struct stage *s);
 /* The stage before or after ours. */
 enum stage_id stage_neighbour(const struct stage *s, enum dir d);
 /* Was there ever an instance of it in this run? */
