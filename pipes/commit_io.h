@@ -58,6 +58,7 @@ struct commit_io {
 	bool open_written;
 	struct loop_timer lock_timer, run_timer;
 	int64_t lock_since_ms, free_since_ms;
+	bool seen_held;			/* the lock, by somebody else */
 	uint64_t deadline_ms;		/* CLOCK_BOOTTIME */
 
 	struct plan plan;

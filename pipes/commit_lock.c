@@ -332,8 +332,12 @@ static int try_lock(struct commit_io *c, int64_t now)
 	int rc;
 
 	if (!registry_is_free(&c->reg)) {
+		bool again = c->seen_held;
+
 		c->free_since_ms = 0;
-		if (now - c->lock_since_ms >= c->conf->wait_ms)
+		c->seen_held = true;
+		/* Once may be somebody who only looks, as weir-status does. */
+		if (again && now - c->lock_since_ms >= c->conf->wait_ms)
 			return refuse_lock(c);
 		return 0;
 	}

@@ -323,6 +323,16 @@ int store_stage_again(struct store *s, uint64_t version)
 	return 0;
 }
 
+static int take_back(const struct store *s, uint64_t version)
+{
+	char name[STORE_NAME_SIZE];
+
+	store_name(name, "versions", version);
+	if (faccessat(s->dirfd, name, F_OK, 0) < 0 && errno == ENOENT)
+		return 0; /* it was not moved */
+	return move_version(s, "versions", "staging", version);
+}
+
 /* Until `current` moves, the old version is served and the new one, wherever
  * its directory is, goes back to staging. */
 int store_publish(struct store *s)
@@ -333,8 +343,7 @@ int store_publish(struct store *s)
 	if (rc >= 0)
 		rc = store_point(s, version);
 	if (rc < 0) {
-		if (store_pointed(s) != s->serving ||
-		    move_version(s, "versions", "staging", version) < 0)
+		if (store_pointed(s) != s->serving || take_back(s, version) < 0)
 			return -E_BUG;
 		return rc;
 	}
