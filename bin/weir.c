@@ -20,6 +20,7 @@ static const struct {
 	{ "push", "push a checkpoint to a fleet, all or nothing" },
 	{ "engine", "receive weights beside an inference engine" },
 	{ "status", "show what is published and what is served" },
+	{ "watch", "tell each version that is published, run a command" },
 	{ "dump", "print plans, runs and records as JSON lines" },
 };
 

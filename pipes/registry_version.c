@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NUMBER_MAX 24	     /* characters of a version's name, and NUL */
+#define NUMBER_MAX 24 /* characters of a version's name, and NUL */
 
 static void step(const char *what)
 {
@@ -160,6 +160,30 @@ int registry_highest(struct registry *r, uint64_t *version)
 	r->knows_highest = r->lock_fd >= 0;
 	r->highest = *version = found;
 	return 0;
+}
+
+int registry_next(struct registry *r, uint64_t after, uint64_t *version)
+{
+	uint64_t *all;
+	size_t n;
+	int rc = io_fsync_dir(r->versions_fd);
+
+	if (rc == 0)
+		rc = list_versions(r, &all, &n);
+	if (rc < 0)
+		return rc;
+	while (n > 0 && all[n - 1] <= after)
+		n--;
+	while (n-- > 0) {
+		rc = is_decided(r, all[n]);
+		if (rc == 0)
+			continue;
+		if (rc > 0)
+			*version = all[n];
+		break;
+	}
+	free(all);
+	return rc;
 }
 
 int registry_decision(struct registry *r, uint64_t version, struct reg_rec *out)
