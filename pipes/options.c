@@ -15,6 +15,7 @@
 	  OPT_TO_UINT(conf, limits.groups),                                   \
 	  .value = "N",                                                       \
 	  .def = "0",                                                         \
+	  .max = UINT32_MAX,                                                  \
 	  .transient = is_transient,                                          \
 	  .aliases = { "update-weight-max-inflight-engine-groups" },          \
 	  .help = "engines that receive at a time; 0: all at once" },         \

@@ -168,15 +168,8 @@ static int write_out(const struct show *s)
 /* All kinds that can be planned so far are staged ones. */
 static int make_waves(struct show *s)
 {
-	uint64_t groups = s->conf->limits.groups;
-
-	if (groups > UINT32_MAX)
-		return log_error(E_USAGE,
-				 "--max-inflight-engine-groups %" PRIu64
-				 ": above %" PRIu32,
-				 groups, UINT32_MAX);
 	return waves_init(&s->waves, s->in->fleet.n, s->in->fleet.n,
-			  (int64_t)groups);
+			  (int64_t)s->conf->limits.groups);
 }
 
 int plan_show(const struct plan_conf *conf)

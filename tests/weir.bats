@@ -81,3 +81,14 @@ programs() {
 		one_line_error 64 "$option" 'caf\xe9'
 	done
 }
+
+@test "FL-08 more engine groups than can be counted: plan and admit agree" {
+	local program
+
+	for program in weir-plan weir-admit weir-push; do
+		run --separate-stderr bash -c "$program \
+			--max-inflight-engine-groups 4294967296 </dev/null |
+			cat >/dev/null; exit \${PIPESTATUS[0]}"
+		one_line_error 64 '"4294967296" given' "to 4294967295"
+	done
+}
