@@ -4,6 +4,7 @@
 #include "common/io.h"
 #include "common/jsonw.h"
 #include "common/log.h"
+#include "common/units.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -123,19 +124,6 @@ static void read_phases(const struct commit_io *c, struct summary *s)
 
 /* ---- text ---- */
 
-static void size_text(uint64_t bytes, char *out, size_t size)
-{
-	static const char *const unit[] = { "B", "kB", "MB", "GB", "TB" };
-	double x = (double)bytes;
-	unsigned u = 0;
-
-	while (x >= 1000 && u + 1 < COUNT(unit)) {
-		x /= 1000;
-		u++;
-	}
-	snprintf(out, size, u ? "%.2f %s" : "%.0f %s", x, unit[u]);
-}
-
 static void pauses(const struct commit_io *c, struct buf *b)
 {
 	const char *sep = "";
@@ -153,11 +141,11 @@ static void pauses(const struct commit_io *c, struct buf *b)
 
 static void summary_text(const struct commit_io *c, const struct summary *s)
 {
-	char resent[32], credit[32];
+	char resent[UNITS_MAX], credit[UNITS_MAX];
 	struct buf b = { 0 };
 
-	size_text(c->drained.resent, resent, sizeof resent);
-	size_text(s->peak_bytes, credit, sizeof credit);
+	units_size(c->drained.resent, resent);
+	units_size(s->peak_bytes, credit);
 	buf_addf(&b, "  seconds:");
 	for (unsigned p = 0; p < PHASE_N; p++)
 		buf_addf(&b, " %s %.3f", phase_names[p],
@@ -184,10 +172,10 @@ static void summary_text(const struct commit_io *c, const struct summary *s)
 static void result_text(const struct commit_io *c, const struct summary *s)
 {
 	const struct digest *d = c->m.same ? &c->published : &c->goal.content;
-	char hex[DIGEST_HEX], size[32];
+	char hex[DIGEST_HEX], size[UNITS_MAX];
 	struct buf b = { 0 };
 
-	size_text(c->plan.bytes, size, sizeof size);
+	units_size(c->plan.bytes, size);
 	buf_addf(&b, "version %llu %s: ", (ull)c->goal.version,
 		 c->m.same ? "was published already" : "published");
 	if (s->serving == c->m.nengines)

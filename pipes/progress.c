@@ -1,6 +1,7 @@
 #include "progress.h"
 
 #include "common/jsonsax.h"
+#include "common/units.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -86,20 +87,11 @@ static bool parse(struct seen *s, struct slice line)
 	return rc == 0 && s->event[0];
 }
 
-void progress_size(struct buf *out, uint64_t bytes)
+static void add_size(struct buf *out, uint64_t bytes)
 {
-	static const char *const units[] = { "B",  "kB", "MB", "GB",
-					     "TB", "PB", "EB" };
-	double v = (double)bytes;
-	size_t u = 0;
+	char size[UNITS_MAX];
 
-	for (; v >= 999.5 && u + 1 < COUNT(units); u++)
-		v /= 1000;
-	buf_addf(out, "%.*f %s",
-		 u == 0 || v >= 99.95 ? 0
-		 : v >= 9.995	      ? 1
-				      : 2,
-		 v, units[u]);
+	buf_addf(out, "%s", units_size(bytes, size));
 }
 
 static int on_opened(struct progress *p, const struct seen *s, struct buf *out)
@@ -109,7 +101,7 @@ static int on_opened(struct progress *p, const struct seen *s, struct buf *out)
 		 "version %" PRIu64 ": %u engine%s, %u wave%s, %u bucket%s, ",
 		 s->version, p->engines, plural(p->engines), p->waves,
 		 plural(p->waves), p->buckets, plural(p->buckets));
-	progress_size(out, p->bytes);
+	add_size(out, p->bytes);
 	return 1;
 }
 
@@ -215,19 +207,29 @@ int progress_line(struct progress *p, struct slice line, struct buf *out)
 	return 0;
 }
 
+/* Rounded up: while something is left, so is time. */
+static int64_t whole_seconds(double s)
+{
+	return 1000 * (int64_t)(s < 1e9 ? s + 1 : 1e9);
+}
+
 static void add_rate(const struct progress *p, struct buf *out)
 {
 	double s = (double)(p->last_ns - p->first_ns) / 1e9;
 	uint64_t total = p->bytes * (p->waves ? p->waves : 1);
 	uint64_t left = total > p->moved_bytes ? total - p->moved_bytes : 0;
+	char time[UNITS_MAX];
 	double rate;
 
 	if (p->first_ns == 0 || s <= 0 || p->moved_bytes == 0)
 		return;
 	rate = (double)p->moved_bytes / s;
 	buf_addf(out, ", ");
-	progress_size(out, (uint64_t)rate);
-	buf_addf(out, "/s, %.0f s left", (double)left / rate);
+	add_size(out, (uint64_t)rate);
+	buf_addf(out, "/s");
+	if (left)
+		buf_addf(out, ", %s left",
+			 units_time(whole_seconds((double)left / rate), time));
 }
 
 static void add_credit(const struct progress *p, struct buf *out)
@@ -241,9 +243,9 @@ static void add_credit(const struct progress *p, struct buf *out)
 	if (p->limit_buckets && p->limit_bytes)
 		buf_addf(out, " ");
 	if (p->limit_bytes) {
-		progress_size(out, p->credit_bytes);
+		add_size(out, p->credit_bytes);
 		buf_addf(out, "/");
-		progress_size(out, p->limit_bytes);
+		add_size(out, p->limit_bytes);
 	}
 }
 
@@ -262,7 +264,7 @@ static void add_numbers(const struct progress *p, struct buf *out)
 {
 	buf_addf(out, "%u/%" PRIu64 " buckets, ", p->acked,
 		 (uint64_t)p->buckets * (p->waves ? p->waves : 1));
-	progress_size(out, p->moved_bytes);
+	add_size(out, p->moved_bytes);
 	add_rate(p, out);
 	add_credit(p, out);
 }

@@ -35,7 +35,5 @@ struct progress {
 int progress_line(struct progress *p, struct slice line, struct buf *out);
 /* The bar, at most width columns, no newline. */
 void progress_bar(const struct progress *p, unsigned width, struct buf *out);
-/* "1.50 GB": three digits, powers of 1000. */
-void progress_size(struct buf *out, uint64_t bytes);
 
 #endif

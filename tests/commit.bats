@@ -107,7 +107,7 @@ run_of() { find "$T/run/weir" -mindepth 1 -maxdepth 1 -type d | sort | tail -1; 
 	engine e1
 	run --separate-stderr push $(at e0 e1)
 	assert_success
-	assert_output "version 1 published: 2 engines, 1.00 kB, content $A"
+	assert_output "version 1 published: 2 engines, 1000 B, content $A"
 	assert_equal "$(requests e0)" \
 		"probe 0 begin 1 receipt 1 pause 0 swap 1 resume 0 "
 	[[ "$stderr" == *"proof:"*"copied"* ]]
