@@ -318,6 +318,7 @@ static void stop(struct stage *s)
 	loop_disarm(s->loop, &c->lock_timer);
 	loop_disarm(s->loop, &c->run_timer);
 	loop_disarm(s->loop, &c->end_timer);
+	loop_disarm(s->loop, &c->gather_timer);
 	recover_release(&c->recover);
 	bring_release(&c->bring);
 	engine_host_release(&c->host);
@@ -339,6 +340,7 @@ static void release(struct commit_io *c)
 	reg_rec_release(&c->mine);
 	release_queue(&c->queue);
 	release_queue(&c->early);
+	commit_probe_release(c);
 	free(c->cause);
 	free(c->verdict_cause);
 	free(c->state);

@@ -20,6 +20,8 @@
 #include "pipes/stage.h"
 
 #define LOCK_POLL_MS 50		/* while another run holds the registry */
+/* After the first engine that cannot take part: so that one line names all. */
+#define PROBE_GATHER_MS 500
 
 /* Ends of the phases that the summary shows (DESIGN 10). */
 enum phase {
@@ -70,6 +72,12 @@ struct commit_io {
 	uint32_t nboots;
 
 	struct engine_host host;
+	struct commit_miss {		/* by engine id: a failed probe */
+		int rc;			/* 0: none */
+		char *cause;		/* owned */
+	} *miss;
+	uint32_t probes_left;
+	struct loop_timer gather_timer;
 	struct engine **engine;		/* by engine id; host's */
 	struct engine_goal goal;
 	struct bring bring;
@@ -104,12 +112,17 @@ void commit_lock(struct commit_io *c);
 void commit_recover(struct commit_io *c);
 
 /* commit_open.c */
-void commit_probe(struct commit_io *c);
-void commit_probed(struct commit_io *c, struct engine *e, int rc);
 void commit_open(struct commit_io *c);
 void commit_begin(struct commit_io *c);
 void commit_tell_opened(struct commit_io *c);
 void commit_exclude(struct commit_io *c, uint32_t engine);
+
+/* commit_probe.c */
+/* The same call to every engine that is not excluded. */
+void commit_ask_all(struct commit_io *c, enum engine_call call, int64_t ms);
+void commit_probe(struct commit_io *c);
+void commit_probed(struct commit_io *c, struct engine *e, int rc);
+void commit_probe_release(struct commit_io *c);
 
 /* commit_end.c */
 void commit_drained(struct commit_io *c, const struct m_drained *d);

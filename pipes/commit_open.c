@@ -7,66 +7,6 @@
 
 typedef unsigned long long ull;
 
-/* ---- probes ---- */
-
-static void ask_all(struct commit_io *c, enum engine_call call, int64_t ms)
-{
-	struct engine_ask a = { .call = call, .ms = ms };
-
-	for (uint32_t i = 0; i < c->m.nengines; i++)
-		if (!c->m.engine[i].out)
-			engine_ask(c->engine[i], &a);
-}
-
-void commit_probe(struct commit_io *c)
-{
-	/* Excluded before we were killed: its cancel may not have arrived. */
-	for (uint32_t i = 0; i < c->m.nengines; i++)
-		if (c->m.engine[i].out)
-			bring_it(&c->bring, c->engine[i], HE_BACK);
-	ask_all(c, EC_PROBE, c->conf->engine_timeout_ms);
-}
-
-static int check_part(struct commit_io *c, struct engine *e,
-		      const struct engine_part *p)
-{
-	const struct engine_facts *f = &p->facts;
-
-	if (p->reborn)
-		return log_error(E_UNAVAIL,
-				 "engine %s (%s) was restarted during the run",
-				 e->name, p->endpoint);
-	if (f->registry[0] && strcmp(f->registry, c->reg.id) != 0 &&
-	    !f->adopts)
-		return log_error(E_FENCED,
-				 "engine %s (%s) belongs to registry %s, ours "
-				 "is %s; start it with --adopt to take it over",
-				 e->name, p->endpoint, f->registry, c->reg.id);
-	if (!c->resumed && c->m.state == CS_PROBE && f->room < c->plan.bytes)
-		return log_error(E_UNAVAIL,
-				 "engine %s (%s) has room for %llu bytes, the "
-				 "version needs %llu",
-				 e->name, p->endpoint, (ull)f->room,
-				 (ull)c->plan.bytes);
-	return 0;
-}
-
-void commit_probed(struct commit_io *c, struct engine *e, int rc)
-{
-	if (rc < 0) {
-		commit_lose(c, e->id, rc, e->cause, false);
-		return;
-	}
-	for (uint32_t i = 0; i < e->nparts; i++) {
-		rc = check_part(c, e, &e->part[i]);
-		if (rc < 0) {
-			commit_lose(c, e->id, rc, log_cause(), true);
-			return;
-		}
-	}
-	commit_feed(c, CE_PROBED, e->id);
-}
-
 /* ---- the number, and `open` ---- */
 
 /* The highest number that an engine serves, and one that does. */
@@ -243,7 +183,7 @@ void commit_open(struct commit_io *c)
 /* Reserving the room of a large version may take long: that is loading. */
 void commit_begin(struct commit_io *c)
 {
-	ask_all(c, EC_BEGIN, c->conf->load_timeout_ms);
+	commit_ask_all(c, EC_BEGIN, c->conf->load_timeout_ms);
 }
 
 void commit_tell_opened(struct commit_io *c)

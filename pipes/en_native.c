@@ -35,6 +35,18 @@ static int blame(struct engine *e, const struct engine_part *p,
 	return rc;
 }
 
+/* The fan's causes name the endpoint, and what they can of the request. */
+static int blame_fan(struct engine *e, enum engine_call call, int rc)
+{
+	if (rc == -E_TIMEOUT || e->absent)
+		snprintf(e->cause, sizeof e->cause, "engine %s: %s", e->name,
+			 log_cause());
+	else
+		snprintf(e->cause, sizeof e->cause, "engine %s: %s: %s",
+			 e->name, engine_call_name(call), log_cause());
+	return rc;
+}
+
 static struct m_fence fence(const struct engine_goal *g)
 {
 	return (struct m_fence){ .registry = slice_of(g->registry),
@@ -269,7 +281,7 @@ static void on_reply(void *arg, uint32_t receiver, uint64_t tag,
 		return; /* of a call that was given up */
 	e->absent = rc == -E_UNAVAIL && fan_is_absent(h->fan, receiver);
 	if (rc < 0)
-		rc = blame(e, &e->part[r->part], call, rc, log_cause());
+		rc = blame_fan(e, call, rc);
 	else
 		rc = take(e, &e->part[r->part], call, m);
 	engine_part_done(e, call, rc);

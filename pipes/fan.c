@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,7 +227,8 @@ static void miss(struct fan *f, uint32_t id)
 
 	r->absent = true;
 	r->absent_ms = 0;
-	snprintf(cause, sizeof cause, "%s: nobody listens there", r->endpoint);
+	snprintf(cause, sizeof cause,
+		 "nothing listens at %s; start its weir-engine", r->endpoint);
 	end_all(f, id, -E_UNAVAIL, cause);
 	watch(f, id);
 }
@@ -361,16 +363,16 @@ static void on_deadline(void *arg)
 	struct call *c = arg;
 	struct fan *f = c->fan;
 	uint64_t seq = c->seq;
-	char cause[ENDPOINT_MAX + 96];
+	char cause[ENDPOINT_MAX + 96], time[UNITS_MAX];
 
 	on_sock(f);
 	c = *find(f, seq);
 	if (!c)
 		return;
-	snprintf(cause, sizeof cause, "%s: no answer to %s within %llu ms%s",
-		 f->receiver[c->receiver].endpoint, msg_name(c->type),
-		 (unsigned long long)c->deadline_ms,
-		 f->receiver[c->receiver].up ? "" : " (not connected)");
+	snprintf(cause, sizeof cause, "no answer to %s within %s (%s%s)",
+		 msg_name(c->type), units_time((int64_t)c->deadline_ms, time),
+		 f->receiver[c->receiver].endpoint,
+		 f->receiver[c->receiver].up ? "" : ", not connected");
 	log_adopt_cause(E_TIMEOUT, cause);
 	end_without(f, c, -E_TIMEOUT);
 }

@@ -307,6 +307,19 @@ assert all(k + "_ms" in s for k in
 	assert_file_not_exist "$T/reg/open"
 }
 
+@test "FL-01 engines that do not run: one line names all, before the time-out" {
+	engine e0
+	run --separate-stderr push $(at e0 e1 e2 e3) -- --engine-timeout 60s
+	one_line_error 69 "engine e1: nothing listens at ipc://$T/e1.sock;" \
+		"start its weir-engine; and 2 more: e2, e3"
+	assert_equal "$(grep -o "ipc://" <<<"$stderr" | wc -l)" 1
+	assert_equal "$(requests e0)" "probe 0 "
+	run --separate-stderr push $(at e0 e1 e2 e3) -- --min-engines 1 \
+		--engine-timeout 60s
+	assert_equal "$status" 3
+	assert_equal "$(published)" 1
+}
+
 @test "FL-03 an engine that could not be reached stays out, and is named" {
 	SOCKETS_MAY_STAY=1
 	engine e0
