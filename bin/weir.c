@@ -2,6 +2,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/opt.h"
 #include "common/proc.h"
 
 #include <errno.h>
@@ -10,9 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct {
-	const char *name, *does;
-} programs[] = {
+static const struct opt_name programs[] = {
 	{ "plan", "read a checkpoint and a fleet, say what is to be moved" },
 	{ "admit", "say when: waves of engines, credit of buckets and bytes" },
 	{ "transfer", "let the engines copy, hash the source beside them" },
@@ -38,6 +37,32 @@ static int print_help(void)
 		printf("  %-10s %s\n", programs[i].name, programs[i].does);
 	puts("\n\"weir NAME --help\" tells more; so does weir-NAME(1).");
 	return written();
+}
+
+static const struct {
+	const char *option;
+	enum opt_kind shell;
+} completions[] = {
+	{ "--help-bash", OPT_BASH },
+	{ "--help-zsh", OPT_ZSH },
+	{ "--help-fish", OPT_FISH },
+};
+
+/* Was it one of these?  For the build, as in every other program. */
+static bool print_completion(const char *option)
+{
+	for (size_t i = 0; i < COUNT(completions); i++) {
+		struct buf out = { 0 };
+
+		if (strcmp(option, completions[i].option) != 0)
+			continue;
+		opt_complete_names("weir", programs, COUNT(programs),
+				   completions[i].shell, &out);
+		fwrite(out.p, 1, out.n, stdout);
+		buf_release(&out);
+		return true;
+	}
+	return false;
 }
 
 static bool is_name(const char *s)
@@ -81,5 +106,7 @@ int main(int argc, char **argv)
 		puts("weir " PACKAGE_VERSION);
 		return err_exit_code(written());
 	}
+	if (print_completion(argv[1]))
+		return 0;
 	return err_exit_code(run(argv + 1));
 }

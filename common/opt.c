@@ -51,6 +51,21 @@ const struct opt opt_common_rows[] = {
 	  .hidden = true,
 	  .transient = true,
 	  .help = "print the options for the man page" },
+	{ .name = "help-bash",
+	  .kind = OPT_BASH,
+	  .hidden = true,
+	  .transient = true,
+	  .help = "print the completions for bash" },
+	{ .name = "help-zsh",
+	  .kind = OPT_ZSH,
+	  .hidden = true,
+	  .transient = true,
+	  .help = "print the completions for zsh" },
+	{ .name = "help-fish",
+	  .kind = OPT_FISH,
+	  .hidden = true,
+	  .transient = true,
+	  .help = "print the completions for fish" },
 };
 const size_t opt_common_nrows = COUNT(opt_common_rows);
 
@@ -210,6 +225,8 @@ static int answer(const struct opt_spec *spec, enum opt_kind kind)
 		opt_help(spec, &out);
 	else if (kind == OPT_MAN)
 		opt_man(spec, &out);
+	else if (kind >= OPT_BASH)
+		opt_complete(spec, kind, &out);
 	else
 		buf_addf(&out, "%s (weir) %s\n", spec->program,
 			 PACKAGE_VERSION);

@@ -58,7 +58,8 @@ enum opt_kind {
 	OPT_UINT,	/* uint64_t */
 	OPT_DURATION,	/* int64_t, milliseconds */
 	OPT_CHOICE,	/* unsigned or enum: index into choices */
-	OPT_HELP, OPT_VERSION, OPT_MAN		/* of the common table */
+	/* Of the common table: answered at once. */
+	OPT_HELP, OPT_VERSION, OPT_MAN, OPT_BASH, OPT_ZSH, OPT_FISH
 };
 
 struct opt {
@@ -140,6 +141,17 @@ int opt_load(const struct opt_spec *spec, void *conf, struct slice text);
 /* What --help and --help-man print; both append to out. */
 void opt_help(const struct opt_spec *spec, struct buf *out);
 void opt_man(const struct opt_spec *spec, struct buf *out);
+/* What --help-bash, --help-zsh and --help-fish print: completions of this
+ * program for that shell. */
+void opt_complete(const struct opt_spec *spec, enum opt_kind shell,
+		  struct buf *out);
+/* The same for a program whose first argument is one of n names, as of the
+ * programs PROGRAM-NAME, each of which has its own. */
+struct opt_name {
+	const char *name, *does;
+};
+void opt_complete_names(const char *program, const struct opt_name *v,
+			size_t n, enum opt_kind shell, struct buf *out);
 /* The value's name in both: "SIZE", "wave|window"; "" for flags. */
 void opt_value_name(const struct opt *o, struct buf *out);
 

@@ -83,6 +83,9 @@ static void forward(const struct opt *o, const void *field, struct words *out)
 	case OPT_HELP:
 	case OPT_VERSION:
 	case OPT_MAN:
+	case OPT_BASH:
+	case OPT_ZSH:
+	case OPT_FISH:
 		return; /* only in the common rows, which nobody forwards */
 	}
 }
