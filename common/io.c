@@ -92,9 +92,26 @@ int io_pread_full(int fd, void *p, size_t n, off_t off)
 	return (int)done;
 }
 
+/* What the kernel knows a descriptor by; "?" without /proc. */
+static const char *path_of(int fd, char path[PATH_MAX])
+{
+	int saved = errno;
+	char link[32];
+	ssize_t n;
+
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	n = readlink(link, path, PATH_MAX - 1);
+	errno = saved;
+	if (n < 0)
+		return "?";
+	path[n] = '\0';
+	return path;
+}
+
 int io_pwrite_full(int fd, const void *p, size_t n, off_t off)
 {
 	size_t done = 0;
+	char path[PATH_MAX];
 
 	BUG_ON(n > INT_MAX);
 	while (done < n) {
@@ -104,7 +121,7 @@ int io_pwrite_full(int fd, const void *p, size_t n, off_t off)
 		if (w < 0 && errno == EINTR)
 			continue;
 		if (w < 0)
-			return log_errno(E_IO, "write at %lld", (long long)off);
+			return log_errno(E_IO, "write %s", path_of(fd, path));
 		done += (size_t)w;
 	}
 	return (int)done;
