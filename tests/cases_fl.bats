@@ -67,10 +67,8 @@ load cases
 }
 
 @test "FL-04 an engine that dies at every push is tried once in each" {
-	local i
-
 	base a
-	for i in 1 2; do
+	for _ in 1 2; do
 		fake c die-bucket=0 serving=1
 		fleet a c
 		run --separate-stderr push "$T/two"

@@ -149,6 +149,7 @@ one() {
 	skip_if_sanitized
 	checkpoint "$T/one" --size 1MiB --shards 2 --seed 1
 	tensors --sparse "$T/big" x:U8:300000000
+	# shellcheck disable=SC2016 # of the inner shell
 	start a bash -c 'ulimit -v 200000; exec "$@" 3>"$0"' "$T/a.ready" \
 		weir-engine --name a --store "$T/a" --copy-threads 1 \
 		--listen "ipc://$T/a.sock" --ready-fd 3
@@ -231,7 +232,7 @@ one() {
 }
 
 @test "IX-13 a shard that is exchanged after the plan is found" {
-	local plan how
+	local how
 
 	base a
 	checkpoint "$T/new" --size 1MiB --shards 2 --seed 5
