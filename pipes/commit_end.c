@@ -50,8 +50,7 @@ void commit_drained(struct commit_io *c, const struct m_drained *d)
  * then. */
 void commit_take_drained(struct commit_io *c)
 {
-	if (!c->has_drained ||
-	    (c->m.state != CS_LOAD && c->m.state != CS_HASH))
+	if (!c->has_drained || (c->m.state != CS_LOAD && c->m.state != CS_HASH))
 		return;
 	c->goal.content = c->drained.content;
 	commit_phase(c, PHASE_SEAL);

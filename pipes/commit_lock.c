@@ -374,8 +374,8 @@ static int check_mine(struct commit_io *c)
 	struct reg_rec now = { 0 };
 	int rc = registry_open_read(&c->reg, &now);
 
-	c->open_written = rc > 0 && slice_eq(now.m.open.run,
-					     slice_of(c->s->run.name));
+	c->open_written =
+		rc > 0 && slice_eq(now.m.open.run, slice_of(c->s->run.name));
 	reg_rec_release(&now);
 	if (rc < 0 || c->open_written || c->ahead)
 		return rc < 0 ? rc : 0;

@@ -18,9 +18,10 @@
 
 #define READER_GONE 1 /* not negative: no failure */
 #define LINE_MAX_BYTES (1u << 20)
-#define CHUNK 65536u	   /* bytes read, and written, at once */
-#define FOLLOW_WAKE_MS 500 /* a stage may end without touching the directory \
-			    */
+#define CHUNK 65536u /* bytes read, and written, at once */
+#define FOLLOW_WAKE_MS                                        \
+	500 /* a stage may end without touching the directory \
+	     */
 
 static const struct opt dump_rows[] = {
 	{ .name = "follow",

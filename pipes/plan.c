@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-
 /* The stage's own state. */
 struct planning {
 	const struct plan_conf *conf;

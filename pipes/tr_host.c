@@ -184,7 +184,8 @@ static void attach_expired(void *arg)
 	struct conn *c = arg;
 	char cause[TR_CAUSE_MAX];
 
-	snprintf(cause, sizeof(cause), "%s.fd: no answer to attach within %llu ms",
+	snprintf(cause, sizeof(cause),
+		 "%s.fd: no answer to attach within %llu ms",
 		 c->t->env->plan->receiver[c->receiver].endpoint,
 		 (unsigned long long)c->t->env->engine_ms);
 	refuse_attach(c, E_TIMEOUT, slice_of(cause));

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 /* ---- events in ---- */
 
 void xfer_add(struct xfer *x, const struct xf_event *ev, const char *cause)

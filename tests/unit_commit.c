@@ -166,8 +166,8 @@ static void test_stories(void)
 	STORY("... with other content", 2, 0, 65, UP_TO_PROBE,
 	      { "probed 0", "probe" }, { "probed 1", "open: open" },
 	      { "same", "hash: opened" }, { "fail", "done: tell verdict" });
-	STORY("restarted behind the decision", 2, 0, 0,
-	      { "decided", "plan" }, { "plan", "lock: lock" }, { "locked", "recover: recover" },
+	STORY("restarted behind the decision", 2, 0, 0, { "decided", "plan" },
+	      { "plan", "lock: lock" }, { "locked", "recover: recover" },
 	      { "ahead", "swap: swap" }, { "home 0", "swap" },
 	      { "home 1", "done: verdict" });
 	STORY("decided, and the registry cannot be had again", 2, 0, 3,
@@ -315,7 +315,8 @@ static void test_homing(void)
 		  HS_AWAY,
 		  4 },
 		{ "forward: a dead engine may be started again",
-		  { HE_FORWARD, HE_GONE, HE_TIMER, HE_GONE, HE_TIMER, HE_THERE },
+		  { HE_FORWARD, HE_GONE, HE_TIMER, HE_GONE, HE_TIMER,
+		    HE_THERE },
 		  HA_HOME,
 		  HS_HOME,
 		  6 },
