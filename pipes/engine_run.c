@@ -3,6 +3,7 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/notify.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -460,6 +461,7 @@ static void say_ready(struct shell *sh)
 {
 	log_info("engine %s listens at %s, serves version %llu", sh->conf->name,
 		 sh->conf->listen, (ull)sh->m.serving);
+	notify_ready();
 	if (sh->conf->ready_fd < 0)
 		return;
 	io_write_full(sh->conf->ready_fd, "\n", 1);

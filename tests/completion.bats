@@ -16,8 +16,8 @@ options() { "$1" --help | grep -oE '^  (-., |    )--[a-z-]+' | grep -oE -- '--.*
 
 	for program in $(programs); do
 		for option in $([ "$program" = weir ] || options "$program"); do
-			grep -q -- " $option[ ']" "$DIR/$program.bash" &&
-				grep -q -- "$option[=[]" "$DIR/_$program" &&
+			grep -q -- " ${option}[ ']" "$DIR/$program.bash" &&
+				grep -q -- "${option}[=[]" "$DIR/_$program" &&
 				grep -q -- "-l ${option#--} " "$DIR/$program.fish" ||
 				fail "$program: no $option"
 		done
