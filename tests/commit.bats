@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# shellcheck disable=SC2046,SC2154 # lists of options; set by run
+# shellcheck disable=SC2034,SC2046,SC2154 # of helpers; lists; set by run
 # commit.bats - the version fence as a program: upstream is fakeup, engines
 # are fakerecv, commit and registry are real.
 
