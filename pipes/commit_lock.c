@@ -325,6 +325,16 @@ static void lock_later(struct commit_io *c)
 	loop_arm(c->s->loop, &c->lock_timer, LOCK_POLL_MS);
 }
 
+/* An older instance of ours ends, with 76, as soon as it can (TM-02); until
+ * then the run's own deadline bounds us. */
+static bool is_held_by_us(struct commit_io *c)
+{
+	struct reg_holder h;
+
+	registry_holder(&c->reg, &h);
+	return strcmp(h.run, c->s->run.name) == 0;
+}
+
 /* Is it ours now?  1, 0 (later), -E_*. */
 static int try_lock(struct commit_io *c, int64_t now)
 {
@@ -337,7 +347,8 @@ static int try_lock(struct commit_io *c, int64_t now)
 		c->free_since_ms = 0;
 		c->seen_held = true;
 		/* Once may be somebody who only looks, as weir-status does. */
-		if (again && now - c->lock_since_ms >= c->conf->wait_ms)
+		if (again && now - c->lock_since_ms >= c->conf->wait_ms &&
+		    !is_held_by_us(c))
 			return refuse_lock(c);
 		return 0;
 	}
@@ -362,7 +373,7 @@ void commit_lock(struct commit_io *c)
 		commit_fail(c, rc);
 	else if (rc == 0)
 		lock_later(c);
-	else
+	else if (!run_has_ended(&c->s->run))
 		commit_feed(c, CE_LOCKED, 0);
 }
 
@@ -377,6 +388,16 @@ static int check_mine(struct commit_io *c)
 	c->open_written =
 		rc > 0 && slice_eq(now.m.open.run, slice_of(c->s->run.name));
 	reg_rec_release(&now);
+	/* An older instance of ours may have decided it until then. */
+	if (rc > 0 && c->open_written && c->resumed) {
+		reg_rec_release(&c->mine);
+		rc = read_mine(c);
+		if (rc == 0 && c->ahead) {
+			commit_resume_decided(&c->m);
+			c->resumed = false;
+			c->goal.content = c->published;
+		}
+	}
 	if (rc < 0 || c->open_written || c->ahead)
 		return rc < 0 ? rc : 0;
 	return log_error(E_FENCED,

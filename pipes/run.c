@@ -175,15 +175,35 @@ static size_t list_runs(int parent, char ***out)
 	return n;
 }
 
+static void sweep(const struct run *r, bool endpoints);
+
+/* Nobody of a run that was killed whole could tidy up after it. */
+static void lay_out(int parent, const char *path, const char *name)
+{
+	struct run r = { .lock_fd = -1 };
+
+	r.dirfd = io_open_dir(parent, name);
+	if (r.dirfd < 0)
+		return;
+	r.path = xasprintf("%s/%s", path, name);
+	sweep(&r, true);
+	free(r.path);
+	close(r.dirfd);
+}
+
 /* Old runs go, but for the newest RUN_KEEP.  Best effort. */
-static void retire(int parent)
+static void retire(int parent, const char *path)
 {
 	size_t over = 0;
 	char **name;
 
 	for (size_t n = list_runs(parent, &name); n > 0; n--) {
-		if (is_over(parent, name[n - 1]) && ++over > RUN_KEEP)
+		if (!is_over(parent, name[n - 1]))
+			;
+		else if (++over > RUN_KEEP)
 			io_remove_tree(parent, name[n - 1]);
+		else
+			lay_out(parent, path, name[n - 1]);
 		free(name[n - 1]);
 	}
 	free(name);
@@ -217,7 +237,7 @@ static int make_fresh(char **path)
 		return rc;
 	fd = rc = io_open_dir(AT_FDCWD, parent);
 	if (fd >= 0) {
-		retire(fd);
+		retire(fd, parent);
 		rc = make_in(fd, parent, path);
 		close(fd);
 	}
@@ -372,7 +392,7 @@ static char *socket_path(const struct run *r, enum stage_id stage, uint32_t n)
 	return xasprintf("/tmp/weir-%u/%.16s.sock", geteuid(), hex);
 }
 
-static bool has_ended(const struct run *r)
+bool run_has_ended(const struct run *r)
 {
 	return faccessat(r->dirfd, "verdict", F_OK, 0) == 0;
 }
@@ -397,15 +417,15 @@ static bool sweep_sockets(const struct run *r, enum stage_id id)
 	return dead;
 }
 
-/* What killed instances left behind.  An endpoint goes only when the run has
- * ended: before that a new instance may be announcing itself. */
-static void sweep(const struct run *r)
+/* What killed instances left behind.  Endpoints go only when the run is over:
+ * before that a new instance may be announcing itself. */
+static void sweep(const struct run *r, bool endpoints)
 {
 	char name[FILE_NAME_MAX];
 
 	io_sweep_tmp(r->dirfd);
 	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
-		if (!sweep_sockets(r, id) || !has_ended(r))
+		if (!sweep_sockets(r, id) || !endpoints)
 			continue;
 		file_name(name, id, "endpoint");
 		unlinkat(r->dirfd, name, 0);
@@ -414,7 +434,7 @@ static void sweep(const struct run *r)
 
 void run_tidy(const struct run *r)
 {
-	sweep(r);
+	sweep(r, run_has_ended(r));
 }
 
 /* Our pid in a file that is locked before it has its name: nobody ever sees
@@ -467,7 +487,7 @@ int run_enter(struct run *r, enum stage_id stage)
 	int fd, rc;
 
 	r->stage = stage;
-	sweep(r);
+	run_tidy(r);
 	fd = locked_file(r, tmp);
 	if (fd < 0)
 		return fd;
@@ -496,7 +516,7 @@ void run_leave(struct run *r)
 	close(r->lock_fd);
 	r->lock_fd = -1;
 	/* A killed neighbour may have nobody else to tidy up after it. */
-	sweep(r);
+	run_tidy(r);
 }
 
 /* ---- options ---- */

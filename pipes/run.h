@@ -47,6 +47,8 @@ int run_default_parent(char **out);
 
 /* Takes the next free instance number of stage (O_EXCL) and locks it. */
 int run_enter(struct run *r, enum stage_id stage);
+/* Is RUN/verdict there? */
+bool run_has_ended(const struct run *r);
 /* Removes what instances that were killed at their very end left behind;
  * every stage does it as well.  For a supervisor, when they have ended. */
 void run_tidy(const struct run *r);

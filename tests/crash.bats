@@ -1,0 +1,327 @@
+#!/usr/bin/env bats
+# crash.bats - I9: whatever dies, stops or fails, and whenever: the old
+# version is served or exactly the new one, a decision exists if and only if
+# the exit code says so, and nothing is left behind.
+# shellcheck disable=SC2030,SC2031,SC2154 # exports of tests; set by run
+
+load fleet
+
+# Two versions; engine a seals the second only when $T/hold is gone.
+held_fleet() {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.02; done"
+	engine b
+	fleet a b
+	push "$T/one" 2>/dev/null
+	touch "$T/hold"
+	forget_runs
+}
+
+# A push of the second, up to the seal.
+held_push() {
+	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --bucket-size 128KiB \
+		--stage-timeout 5s "$@"
+	wait_for told sealed
+}
+
+pid_in_run() { head -n 1 "$(newest_run)/$1"; }
+
+all_serve() {
+	assert_equal "$(serving a) $(serving b)" "$1 $1"
+	holds a "$2" && holds b "$2"
+}
+
+assert_old() {
+	run decided 2
+	assert_failure
+	all_serve 1 "$T/one"
+}
+
+assert_new() {
+	decided 2
+	all_serve 2 "$T/two"
+}
+
+# The next push finds what is left of this one, and works.
+assert_heals() {
+	rm -f "$T/hold"
+	run --separate-stderr push "$T/two"
+	assert_success
+	holds a "$T/two" && holds b "$T/two"
+	assert_clean_runs
+	assert_not_exist "$T/registry/open"
+}
+
+# told() and newest_run() must not find an older one.
+forget_runs() {
+	rm -rf "${T:?}"/run/weir/*
+}
+
+# The four by hand, up to the seal; their codes are the last line of hand.out.
+held_hand() {
+	touch "$T/hold"
+	forget_runs
+	# shellcheck disable=SC2016 # for that shell
+	start hand bash -c '
+		weir-plan --source "$1" --fleet "$2" | weir-admit |
+			weir-transfer | weir-commit --registry "$3"
+		echo "${PIPESTATUS[@]}"' _ "$T/two" "$T/fleet.yaml" \
+		"$T/registry"
+	wait_for told sealed
+}
+
+codes_of_hand() { tail -n 1 "$T/hand.out"; }
+
+@test "I9 two stages killed at once are both started again" {
+	local pair pids
+
+	held_fleet
+	for pair in plan,commit admit,transfer transfer,commit; do
+		touch "$T/hold"
+		forget_runs
+		held_push
+		# In one call, so that neither sees the other's end.
+		pids="$(pid_in_run "${pair%,*}.1") $(pid_in_run "${pair#*,}.1")"
+		# shellcheck disable=SC2086 # two of them
+		kill -KILL $pids
+		wait_for test -e "$(newest_run)/${pair%,*}.2"
+		wait_for test -e "$(newest_run)/${pair#*,}.2"
+		rm "$T/hold"
+		ends_with 0 push
+		holds a "$T/two" && holds b "$T/two"
+		assert_clean_runs
+	done
+}
+
+@test "I9 drained is said while commit begins again: it is not lost" {
+	held_fleet
+	held_push
+	kill -STOP "$(pid_in_run commit.1)"
+	rm "$T/hold"
+	wait_for told drained
+	kill -KILL "$(pid_in_run commit.1)"
+	ends_with 0 push
+	assert_new
+	assert_clean_runs
+}
+
+@test "I9 push and all stages killed: the next push aborts, and works" {
+	local stage
+
+	held_fleet
+	held_push
+	kill -STOP "$(pid_of push)"
+	for stage in plan admit transfer commit; do
+		kill -KILL "$(pid_in_run $stage.1)"
+	done
+	kill -KILL "$(pid_of push)"
+	ends_with 137 push
+	assert_old
+	assert_exist "$T/registry/open"
+	assert_heals
+}
+
+# kill_at STAGE CALL N: the first instance dies before its nth such call.
+kill_at() {
+	cat >"$T/bin/weir-$1" <<-END
+		#!/bin/sh
+		[ -e "$T/died" ] && exec "$BUILD/weir-$1" "\$@"
+		: >"$T/died"
+		exec strace -qq -D -o /dev/null -e trace=$2 \\
+			-e inject=$2:signal=KILL:when=$3 \\
+			"$BUILD/weir-$1" "\$@"
+	END
+	chmod +x "$T/bin/weir-$1"
+	rm -f "$T/died"
+}
+
+# A copy of the programs in which one can be replaced.
+programs() {
+	mkdir "$T/bin"
+	ln -s "$BUILD"/weir-* "$T/bin"
+	rm "$T/bin/weir-$1" "$T/bin/weir-push"
+	# It looks for them beside itself.
+	cp "$BUILD/weir-push" "$T/bin"
+}
+
+@test "I9 commit killed at each durable step: published once, or the old one" {
+	local n
+
+	strace -qq -e trace=none true || skip "no ptrace here"
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engines a b
+	fleet a b
+	programs commit
+	for n in 1 4 7 10 13 16 19 22; do
+		kill_at commit linkat,renameat,renameat2,fsync "$n"
+		run --separate-stderr "$T/bin/weir-push" \
+			--source "$T/one" --fleet "$T/fleet.yaml" \
+			--registry "$T/registry"
+		assert_success
+		assert_exist "$T/died"
+		assert_equal "$(serving a) $(serving b)" \
+			"$(serving a) $(serving a)"
+		decided "$(serving a)"
+		assert_clean_runs
+	done
+	assert_equal "$(serving a)" 8
+	assert_not_exist "$T/state/weir"
+	# Killed behind the verdict: the next one finds a finished run.
+	push "$T/one"
+	assert_not_exist "$T/registry/open"
+}
+
+@test "I9 a stage killed before its hand-off is started again" {
+	local stage
+
+	strace -qq -e trace=none true || skip "no ptrace here"
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engine a
+	fleet a
+	for stage in plan admit transfer; do
+		rm -rf "${T:?}/bin"
+		programs $stage
+		kill_at $stage linkat,fsync 1
+		run --separate-stderr "$T/bin/weir-push" \
+			--source "$T/one" --fleet "$T/fleet.yaml" \
+			--registry "$T/registry" --max-inflight-buckets 2
+		assert_success
+		assert_exist "$T/died"
+		holds a "$T/one"
+		assert_clean_runs
+	done
+}
+
+@test "TM-02 a stopped stage that was replaced ends with 76, changes nothing" {
+	local stage old
+
+	held_fleet
+	for stage in admit transfer commit; do
+		held_hand
+		old=$(pid_in_run $stage.1)
+		kill -STOP "$old"
+		start new weir-$stage --run "$(newest_run)"
+		wait_for test -e "$(newest_run)/$stage.2"
+		kill -CONT "$old"
+		wait_for is_dead "$old"
+		rm "$T/hold"
+		ends_with 0 new
+		ends_with 0 hand
+		case $stage in
+		admit) assert_equal "$(codes_of_hand)" "0 76 0 0" ;;
+		transfer) assert_equal "$(codes_of_hand)" "0 0 76 0" ;;
+		commit) assert_equal "$(codes_of_hand)" "0 0 0 76" ;;
+		esac
+		holds a "$T/two" && holds b "$T/two"
+		assert_clean_runs
+	done
+}
+
+@test "TM-02 a whole push that is stopped and goes on" {
+	local stage
+
+	held_fleet
+	held_push --stage-timeout 1s
+	for stage in plan admit transfer commit; do
+		kill -STOP "$(pid_in_run $stage.1)"
+	done
+	rm "$T/hold"
+	sleep 2.5 # longer than the time-out: what is tested is time
+	for stage in plan admit transfer commit; do
+		kill -CONT "$(pid_in_run $stage.1)"
+	done
+	ends_with 0 push
+	assert_new
+}
+
+@test "FL-01 a stopped engine: its deadline, 2, named; later it serves the old" {
+	held_fleet
+	held_push --engine-timeout 2s --load-timeout 3s
+	kill -STOP "$(pid_of a)"
+	rm "$T/hold"
+	ends_with 2 push
+	assert_file_contains "$T/push.err" "engine a"
+	kill -CONT "$(pid_of a)"
+	assert_old
+	assert_heals
+}
+
+@test "FL-01 a dead engine is not waited for, with or without the others" {
+	held_fleet
+	held_push
+	kill_engine a
+	# Far below --engine-timeout: ends_with waits that long at most.
+	ends_with 2 push
+	assert_file_contains "$T/push.err" "engine a "
+	assert_equal "$(serving b)" 1
+	touch "$T/hold"
+	run --separate-stderr push "$T/two" --min-engines 1
+	assert_failure 3
+	[[ $stderr == *" a"* ]]
+	assert_equal "$(serving b)" 2
+	rm "$T/hold"
+	engine a
+	push "$T/two"
+	assert_equal "$(serving a) $(serving b)" "3 3"
+	holds a "$T/two"
+	assert_file_not_exist "$T/registry/attention"
+}
+
+@test "ZQ-01 ZQ-05 nobody listens: 69 at once, named, nothing touched" {
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engine b
+	fleet a b
+	run --separate-stderr push "$T/one"
+	assert_failure 69
+	[[ $stderr == *"$T/a.sock"*"nobody listens"* ]]
+	assert_not_exist "$T/b/fence"
+	# A dead process's socket file refuses.
+	engine a
+	kill_engine a
+	assert_exist "$T/a.sock"
+	run --separate-stderr push "$T/one"
+	assert_failure 69
+	[[ $stderr == *"$T/a.sock"*"nobody listens"* ]]
+	assert_not_exist "$T/b/fence"
+	engine a
+}
+
+@test "an engine started again before the decision fails the run, after it not" {
+	held_fleet
+	held_push
+	kill_engine b
+	engine b
+	ends_with 1 push
+	assert_file_contains "$T/push.err" "engine b"
+	assert_old
+	# Behind the decision: hashed again, a fresh receipt, then swapped.
+	rm "$T/hold"
+	stop b
+	engine b --on-pause "touch '$T/deciding'; while [ -e '$T/hold' ]; do
+		sleep 0.02; done"
+	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	ends_with 0 push
+	decided 2
+	all_serve 2 "$T/two"
+}
+
+@test "UX-06 SIGTERM to one stage: 143 in all four, whichever it is" {
+	local stage
+
+	held_fleet
+	for stage in plan admit transfer commit; do
+		held_hand
+		kill -TERM "$(pid_in_run $stage.1)"
+		ends_with 0 hand
+		assert_equal "$(codes_of_hand)" "143 143 143 143"
+		rm "$T/hold"
+		assert_old
+		assert_clean_runs
+	done
+	assert_heals
+}
