@@ -38,7 +38,7 @@ static int blame(struct engine *e, const struct engine_part *p,
 /* The fan's causes name the endpoint, and what they can of the request. */
 static int blame_fan(struct engine *e, enum engine_call call, int rc)
 {
-	if (rc == -E_TIMEOUT || e->absent)
+	if (rc == -E_TIMEOUT || rc == -E_PROTO || e->absent)
 		snprintf(e->cause, sizeof e->cause, "engine %s: %s", e->name,
 			 log_cause());
 	else
@@ -234,6 +234,17 @@ static int refusal(const struct engine_part *p, const struct m_refused *r)
 	return r->code ? -(int)r->code : -E_PROTO;
 }
 
+static bool is_strange(const struct m_state *s, char *why, size_t size)
+{
+	if (s->table == msg_table_hash())
+		return false;
+	snprintf(why, size,
+		 "it " MSG_STRANGE " (build %.*s): restart it with this build "
+		 "(" PACKAGE_VERSION ")",
+		 SLICE_ARG(s->build));
+	return true;
+}
+
 /* A name that is not the fleet's is another engine at that address. */
 static int take(struct engine *e, struct engine_part *p, enum engine_call call,
 		const struct msg *m)
@@ -249,6 +260,8 @@ static int take(struct engine *e, struct engine_part *p, enum engine_call call,
 			 msg_name(reply_of[call]), msg_name(m->type));
 		return blame(e, p, call, -E_PROTO, why);
 	}
+	if (m->type == M_state && is_strange(&m->state, why, sizeof why))
+		return blame(e, p, call, -E_PROTO, why);
 	if (m->type == M_state && !slice_eq(m->state.name, slice_of(e->name))) {
 		snprintf(why, sizeof why, "it calls itself \"%.*s\"",
 			 SLICE_ARG(m->state.name));

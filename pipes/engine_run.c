@@ -136,6 +136,8 @@ static void answer_state(struct shell *sh, const struct asker *to)
 	m.state = (struct m_state){
 		.seq = to->seq,
 		.boot = slice_of(sh->store.boot),
+		.table = msg_table_hash(),
+		.build = SLICE(PACKAGE_VERSION),
 		.name = slice_of(sh->conf->name),
 		.registry = slice_of(e->fence.registry),
 		.epoch = e->fence.epoch,
@@ -318,6 +320,15 @@ void shell_request(struct shell *sh, const struct asker *from,
 	sh->now = NULL;
 }
 
+/* Its build has other messages: told, it need not wait for an answer. */
+static void refuse_strange(struct shell *sh, struct asker *from)
+{
+	if (msg_is_strange(&sh->arena, buf_slice(&sh->frame), &from->seq))
+		shell_refuse(sh, from, -E_PROTO, ID_NONE,
+			     "it " MSG_STRANGE " (build " PACKAGE_VERSION
+			     "): restart it with the publisher's build");
+}
+
 static void sock_ready(void *arg)
 {
 	struct shell *sh = arg;
@@ -327,8 +338,10 @@ static void sock_ready(void *arg)
 	for (int turn = 0; turn < SHELL_TURN &&
 			   sock_recv(&sh->sock, &from.peer, &sh->frame) > 0;
 	     turn++) {
-		if (msg_unpack(&m, &sh->arena, buf_slice(&sh->frame)) < 0)
-			continue; /* logged; whose request is unknown */
+		if (msg_unpack(&m, &sh->arena, buf_slice(&sh->frame)) < 0) {
+			refuse_strange(sh, &from);
+			continue;
+		}
 		if (m.type == M_probe || m.type == M_status) {
 			from.seq =
 				m.type == M_probe ? m.probe.seq : m.status.seq;

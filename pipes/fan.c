@@ -280,7 +280,7 @@ static void take(struct fan *f, uint32_t id, const struct msg *m)
 
 static void take_frame(struct fan *f, uint32_t id)
 {
-	char cause[LOG_LINE_MAX];
+	char cause[ENDPOINT_MAX + 128];
 	struct msg m;
 	int rc;
 
@@ -291,9 +291,10 @@ static void take_frame(struct fan *f, uint32_t id)
 		take(f, id, &m);
 		return;
 	}
-	snprintf(cause, sizeof cause, "%s sent no message: %.512s",
-		 f->receiver[id].endpoint, log_cause());
-	log_warn("%s", cause);
+	log_info("%s: %s", f->receiver[id].endpoint, log_cause());
+	snprintf(cause, sizeof cause,
+		 "%s " MSG_STRANGE ": restart it with this build (%s)",
+		 f->receiver[id].endpoint, PACKAGE_VERSION);
 	end_all(f, id, -E_PROTO, cause);
 }
 

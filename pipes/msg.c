@@ -577,14 +577,13 @@ static int unpack_message(struct msg *m, struct msg_arena *a,
 	return unpack_record(a, r, o->via.array.ptr, 1, (char *)m + MSG_BODY);
 }
 
-int msg_unpack(struct msg *m, struct msg_arena *a, struct slice frame)
+static int unpack_object(struct msg_arena *a, struct slice frame,
+			 msgpack_object *o)
 {
-	msgpack_object o;
 	uint32_t elements = 0;
 	size_t off = 0;
 	int rc = scan(frame, &elements);
 
-	m->type = MSG_NONE;
 	if (rc < 0)
 		return rc;
 	arena_begin(a, elements);
@@ -593,11 +592,41 @@ int msg_unpack(struct msg *m, struct msg_arena *a, struct slice frame)
 	if (!a->zone)
 		return log_error(E_NOMEM, "out of memory: message");
 	msgpack_zone_clear(a->zone);
-	if (msgpack_unpack(frame.p, frame.n, &off, a->zone, &o) !=
+	if (msgpack_unpack(frame.p, frame.n, &off, a->zone, o) !=
 	    MSGPACK_UNPACK_SUCCESS)
 		return log_error(E_PROTO, "message is no msgpack");
+	return 0;
+}
+
+int msg_unpack(struct msg *m, struct msg_arena *a, struct slice frame)
+{
+	msgpack_object o;
+	int rc = unpack_object(a, frame, &o);
+
+	m->type = MSG_NONE;
+	if (rc < 0)
+		return rc;
 	rc = unpack_message(m, a, &o);
 	if (rc < 0)
 		m->type = MSG_NONE;
 	return rc;
+}
+
+bool msg_is_strange(struct msg_arena *a, struct slice frame, uint64_t *seq)
+{
+	int quiet = log_quiet_thread(1);
+	const msgpack_object *v;
+	msgpack_object o;
+	int rc = unpack_object(a, frame, &o);
+
+	log_quiet_thread(quiet);
+	if (rc < 0 || o.type != MSGPACK_OBJECT_ARRAY || o.via.array.size < 2)
+		return false;
+	v = o.via.array.ptr;
+	if (v[0].type != MSGPACK_OBJECT_POSITIVE_INTEGER ||
+	    v[1].type != MSGPACK_OBJECT_POSITIVE_INTEGER ||
+	    v[0].via.u64 < M_probe || v[0].via.u64 > M_refused)
+		return false;
+	*seq = v[1].via.u64;
+	return true;
 }

@@ -91,6 +91,12 @@ int msg_pack(struct buf *out, const struct msg *m);
  * use.  -E_PROTO, logged with message and field (see log_quiet_thread). */
 int msg_unpack(struct msg *m, struct msg_arena *a, struct slice frame);
 
+/* Of a frame that msg_unpack() has refused: is it a request to an engine, or a
+ * reply, as another build may write it?  Number and seq keep their places, so
+ * that it can be answered. */
+bool msg_is_strange(struct msg_arena *a, struct slice frame, uint64_t *seq);
+#define MSG_STRANGE "speaks another version of weir's messages"
+
 /* May a STR hold it, but for its length? */
 bool msg_is_text(struct slice s);
 /* A lent copy of text that any STR of size - 1 bytes takes: cut between

@@ -405,6 +405,15 @@ assert all(k + "_ms" in s for k in
 	one_line_error 69 "engine e0" 999 1000
 }
 
+@test "an engine of another build is refused, with what is to be done" {
+	engine e0 table=7
+	engine e1
+	run --separate-stderr push $(at e0 e1)
+	one_line_error 76 "engine e0" "another version of weir's messages" \
+		"restart it with this build"
+	assert_equal "$(requests e1)" "probe 0 "
+}
+
 @test "another engine at that address is refused" {
 	engine e0 name=other
 	run --separate-stderr push "$(at e0)"

@@ -428,6 +428,17 @@ served() { readlink "$T/store/current"; }
 	one_line_error 78 "tcp://127.0.0.1:7777" "only ipc://"
 }
 
+@test "a request of another build is answered: what is to be done" {
+	engine
+	ask <<-END
+	raw 93300501
+	status
+	END
+	assert_equal "$(field msg)" refused
+	assert_equal "$(field seq)" 5
+	assert_regex "$(field cause)" "another version of weir's messages.*restart"
+}
+
 @test "a second engine: on the same store, at the same endpoint" {
 	engine
 	run --separate-stderr weir-engine --store "$T/store" \

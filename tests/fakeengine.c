@@ -321,6 +321,8 @@ static void answer_state(const struct sock_peer *to, uint64_t seq)
 	m.state = (struct m_state){
 		.seq = seq,
 		.boot = boot(),
+		.table = msg_table_hash(),
+		.build = SLICE(PACKAGE_VERSION),
 		.name = slice_of(lie.name),
 		.registry = slice_of(slot.registry[0] ? slot.registry
 						      : lie.registry),

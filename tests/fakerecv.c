@@ -6,6 +6,7 @@
  *	serving=N content=HEX registry=ID room=N epoch=N
  *	staged=N	holds version N, sealed (after a restart)
  *	received=HEX	what its receipts say; installed=HEX likewise
+ *	table=N		hash of the messages that it says it speaks
  *	bytes=N proof=N name=NAME run=NAME post-load=TEXT
  *	REQUEST=ACTION	probe begin receipt pause swap resume cancel:
  *			refuse, silent, die, lose (do it, do not answer);
@@ -34,7 +35,7 @@ static const char *const names[NREQUESTS] = {
 static struct {
 	const char *name, *says, *post_load;
 	char boot[64], registry[65], run[65], lied_run[65];
-	uint64_t serving, staged, room, epoch, bytes, token;
+	uint64_t serving, staged, room, epoch, bytes, token, table;
 	bool lied_bytes, sealed;
 	uint32_t worker, workers;
 	uint8_t proof;
@@ -69,10 +70,9 @@ static void set(const char *arg)
 		const char *key;
 		uint64_t *to;
 	} numbers[] = {
-		{ "serving", &f.serving },
-		{ "staged", &f.staged },
-		{ "room", &f.room },
-		{ "epoch", &f.epoch },
+		{ "serving", &f.serving }, { "staged", &f.staged },
+		{ "room", &f.room },	   { "epoch", &f.epoch },
+		{ "table", &f.table },
 	};
 	char key[32];
 	const char *v = strchr(arg, '=');
@@ -125,6 +125,8 @@ static void state(uint64_t seq, struct msg *r)
 	r->type = M_state;
 	r->state.seq = seq;
 	r->state.boot = slice_of(f.boot);
+	r->state.table = f.table ? f.table : msg_table_hash();
+	r->state.build = SLICE("test");
 	r->state.name = slice_of(f.says);
 	r->state.registry = slice_of(f.registry);
 	r->state.epoch = f.epoch;

@@ -289,6 +289,8 @@ static void test_garbage(void)
 	call(0, 3, PATIENCE_MS);
 	ok(until(&seen.ends, 1), "ZQ-15 a frame that is no message");
 	eq_i64(seen.rc, -E_PROTO, "ends the receiver's calls");
+	ok(strstr(log_cause(), "another version of weir's messages") != NULL,
+	   "and says what it is likely to be: %s", log_cause());
 	eq_u64(fan_open_calls(f), 1, "and not another's");
 	fan_forget(f, 1);
 }

@@ -599,6 +599,27 @@ static void test_pages(void)
 	buf_release(&b);
 }
 
+static bool strange(struct slice frame, uint64_t *seq)
+{
+	struct msg m;
+
+	return msg_unpack(&m, &arena, frame) < 0 &&
+	       msg_is_strange(&arena, frame, seq);
+}
+
+static void test_strange(void)
+{
+	uint64_t seq = 0;
+
+	ok(strange(SLICE("\x93\x30\x05\x01"), &seq),
+	   "a probe of another build");
+	eq_u64(seq, 5, "its seq");
+	ok(!strange(SLICE("\x93\x01\x05\x01"), &seq), "what is no request");
+	ok(!strange(SLICE("\x91\x30"), &seq), "what has no seq");
+	ok(!strange(SLICE("\xc1"), &seq), "what is no value");
+	ok(!strange(SLICE("\x93\x30\x05"), &seq), "what is not whole");
+}
+
 int main(int argc, char **argv)
 {
 	bool write = argc > 1 && strcmp(argv[1], "--write") == 0;
@@ -614,6 +635,7 @@ int main(int argc, char **argv)
 	test_length_bombs();
 	test_nested_bombs();
 	test_strict();
+	test_strange();
 	test_shortest();
 	test_text();
 	test_clean_text();
