@@ -28,6 +28,10 @@ static const struct opt dump_rows[] = {
 	  .letter = 'f',
 	  OPT_TO_FLAG(struct dump_conf, follow),
 	  .help = "of a run directory: go on until the run has ended" },
+	{ .name = "parts",
+	  OPT_TO_FLAG(struct dump_conf, parts),
+	  .help = "of a plan: a line for each tensor, without what shifts, to "
+		  "compare two" },
 	{ .name = "schema",
 	  OPT_TO_FLAG(struct dump_conf, schema),
 	  .help = "print the JSON Schema of records" },
@@ -69,34 +73,43 @@ static int put(struct buf *b)
 
 /* ---- files of records ---- */
 
-static int put_records(struct rec_reader *r)
+static int put_records(const struct dump_conf *conf, struct rec_reader *r)
 {
+	struct dump_parts parts = { 0 };
 	struct msg_arena a = { 0 };
 	struct buf out = { 0 };
 	struct msg m;
 	int rc, end;
 
 	while ((rc = rec_next(r, &m, &a)) == 1) {
-		msg_json(&out, &m);
-		buf_add(&out, "\n", 1);
-		if (out.n >= CHUNK && (rc = put(&out)) != 0)
+		rc = 0;
+		if (conf->parts) {
+			rc = dump_parts_add(&parts, &m, &out);
+		} else {
+			msg_json(&out, &m);
+			buf_add(&out, "\n", 1);
+		}
+		if (rc == 0 && out.n >= CHUNK)
+			rc = put(&out);
+		if (rc != 0)
 			break;
 	}
 	/* What came before a torn tail is shown as well. */
 	end = rc == READER_GONE ? rc : put(&out);
+	dump_parts_release(&parts);
 	msg_arena_release(&a);
 	buf_release(&out);
 	return rc < 0 ? rc : end;
 }
 
-static int dump_records(const char *path)
+static int dump_records(const struct dump_conf *conf, const char *path)
 {
 	struct rec_reader r;
 	int rc = rec_open_map(&r, AT_FDCWD, path);
 
 	if (rc < 0)
 		return rc;
-	rc = put_records(&r);
+	rc = put_records(conf, &r);
 	rec_close(&r);
 	return rc;
 }
@@ -305,7 +318,7 @@ static int read_start(const char *path, char *p, size_t n, size_t *got)
 	return 0;
 }
 
-static int dump_file(const char *path)
+static int dump_file(const struct dump_conf *conf, const char *path)
 {
 	static const char magic[] = RECFILE_MAGIC;
 	char start[sizeof magic - 1];
@@ -315,7 +328,7 @@ static int dump_file(const char *path)
 	if (rc < 0)
 		return rc;
 	if (n == sizeof start && memcmp(start, magic, n) == 0)
-		return dump_records(path);
+		return dump_records(conf, path);
 	if (n == 0 || start[0] == '{')
 		return dump_lines(path);
 	return log_error(E_DATA, "%s: neither records of weir nor JSON lines",
@@ -332,7 +345,7 @@ static int dump_path(const struct dump_conf *conf, const char *path)
 		return dump_run_dir(conf, path);
 	if (!S_ISREG(st.st_mode))
 		return log_error(E_DATA, "%s is no regular file", path);
-	return dump_file(path);
+	return dump_file(conf, path);
 }
 
 /* All are tried; the first failure decides. */

@@ -13,13 +13,24 @@
 #define WEIR_DUMP_H
 
 #include "common/opt.h"
+#include "pipes/msg.h"
 
 struct dump_conf {
 	struct opt_common common;	/* args: FILE ... */
-	bool follow, schema, states, reference;
+	bool follow, parts, schema, states, reference;
 };
 
 extern const struct opt_spec dump_spec;
+
+/* --parts: a plan that two of can be compared.  Files are told by path and
+ * content of their header, buckets by size, their parts line by line; numbers,
+ * offsets, inodes and times, which shift for no reason of their own, are left
+ * out.  Other records are as without. */
+struct dump_parts {
+	struct buf paths;	/* char *, by id of the file */
+};
+int dump_parts_add(struct dump_parts *d, const struct msg *m, struct buf *out);
+void dump_parts_release(struct dump_parts *d);
 
 /* Returns the exit code. */
 int dump_run(const struct dump_conf *conf);

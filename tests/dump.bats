@@ -160,3 +160,70 @@ make_run() {
 		'^[a-z]+( [a-z0-9_-]+){2,3}( \?)? -> [a-z0-9_-]+( \(.*\))?$' \
 		<<<"$output")"
 }
+
+@test "--parts: of two plans only what changed differs" {
+	local mk="$BATS_TEST_DIRNAME/fixtures/mkckpt.py" dir
+
+	for dir in a b; do
+		"$mk" --size 1MiB --layers 4 --shards 2 "$T/$dir" 2>/dev/null
+		touch -d "2026-01-0${#dir}" "$T/$dir/config.json"
+	done
+	# The same bytes in other files: what shifts is not told.
+	for dir in a b; do
+		weir-plan --source "$T/$dir" --engine ipc:///e -o "$T/$dir.plan" \
+			--bucket-size 100kB
+		weir-dump --parts "$T/$dir.plan" >"$T/$dir.parts"
+	done
+	run diff "$T/a.parts" "$T/b.parts"
+	refute_line --partial '"part"'
+	refute_line --partial '"file"'
+	refute_line --partial '"bucket_bytes"'
+	# One shape of a file is another: its lines, and no tensor beside it.
+	python3 - "$T/b/model-00002-of-00002.safetensors" <<-'PY'
+	import json, struct, sys
+	with open(sys.argv[1], "r+b") as f:
+	    n, = struct.unpack("<Q", f.read(8))
+	    head = json.loads(f.read(n))
+	    t = head["model.layers.0.mlp.up_proj.weight"]
+	    t["shape"].reverse()
+	    text = json.dumps(head, separators=(",", ":")).encode().ljust(n)
+	    assert len(text) == n
+	    f.seek(8)
+	    f.write(text)
+	PY
+	weir-plan --source "$T/b" --engine ipc:///e -o "$T/b.plan" \
+		--bucket-size 100kB
+	weir-dump --parts "$T/b.plan" >"$T/b.parts"
+	run diff "$T/a.parts" "$T/b.parts"
+	assert_equal "$(grep -c '"part"' <<<"$output")" 2
+	assert_equal "$(grep -c '"name":"model.layers.0.mlp.up_proj.weight"' \
+		<<<"$output")" 2
+	assert_equal "$(grep -c '"file":"model-00002-of-00002.safetensors","bytes"' \
+		<<<"$output")" 2
+	python3 -c 'import json, sys; [json.loads(l) for l in sys.stdin]' \
+		<"$T/a.parts"
+	# A tensor is on one line, in the plan's order.
+	assert_equal "$(grep -c '"part":"tensor"' "$T/a.parts")" \
+		"$(weir-dump "$T/a.plan" | tail -n 1 |
+			grep -o '"tensors":[0-9]*' | cut -d: -f2)"
+}
+
+@test "--schema holds for every message, by an implementation not ours" {
+	python3 -c 'import jsonschema; jsonschema.Draft202012Validator' \
+		2>/dev/null || skip "no python3-jsonschema"
+	"$BUILD/tests/unit_msg" --records >"$T/rec"
+	weir-dump "$T/rec" >"$T/lines"
+	weir-dump --schema >"$T/schema"
+	python3 - "$T/schema" "$T/lines" <<-'PY'
+	import json, sys
+	from jsonschema import Draft202012Validator
+	schema = json.load(open(sys.argv[1]))
+	Draft202012Validator.check_schema(schema)
+	v = Draft202012Validator(schema)
+	for line in open(sys.argv[2]):
+	    m = json.loads(line)
+	    v.validate(m)
+	    m["unknown"] = 1
+	    assert not v.is_valid(m), m
+	PY
+}
