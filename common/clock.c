@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,6 +36,20 @@ int64_t clock_boot_ms(void)
 int64_t clock_wall_ms(void)
 {
 	return now_ns(CLOCK_REALTIME) / 1000000;
+}
+
+void clock_wall_text(int64_t wall_ms, char out[CLOCK_TEXT_MAX])
+{
+	time_t t = (time_t)(wall_ms / 1000);
+	char date[CLOCK_TEXT_MAX - 8], zone[8];
+	struct tm tm;
+
+	out[0] = '\0';
+	if (!localtime_r(&t, &tm) ||
+	    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm) == 0 ||
+	    strftime(zone, sizeof zone, "%z", &tm) != 5)
+		return;
+	snprintf(out, CLOCK_TEXT_MAX, "%s%.3s:%s", date, zone, zone + 3);
 }
 
 int clock_boot_id(char *out)

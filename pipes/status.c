@@ -1,4 +1,5 @@
 #include "pipes/status.h"
+#include "common/clock.h"
 #include "common/err.h"
 #include "common/fleet.h"
 #include "common/jsonw.h"
@@ -6,6 +7,7 @@
 #include "common/loop.h"
 #include "common/sock.h"
 #include "pipes/fan.h"
+#include "pipes/ledger.h"
 #include "pipes/registry.h"
 
 #include <stdio.h>
@@ -52,11 +54,13 @@ struct row { /* one receiver of one engine */
 struct status {
 	const struct status_conf *conf;
 	struct registry reg;
+	char *path; /* of the registry */
+	bool has_reg;
 	struct reg_rec decision, open;
 	bool has_decision, has_open, open_is_decided, is_held;
 	uint64_t version;
 	struct reg_holder holder;
-	struct buf last; /* ledger line */
+	struct ledger_line last; /* event empty: none */
 	struct row *row;
 	uint32_t nrows, nasked, left;
 	struct loop *loop;
@@ -68,6 +72,7 @@ struct status {
 static int read_registry(struct status *st)
 {
 	struct reg_rec d = { 0 };
+	struct buf line = { 0 };
 	int rc = registry_highest(&st->reg, &st->version);
 
 	if (rc == 0 && st->version)
@@ -87,7 +92,10 @@ static int read_registry(struct status *st)
 		return rc;
 	st->is_held = !registry_is_free(&st->reg);
 	registry_holder(&st->reg, &st->holder);
-	rc = registry_ledger_last(&st->reg, &st->last);
+	rc = registry_ledger_last(&st->reg, &line);
+	if (rc > 0)
+		ledger_parse(&st->last, buf_slice(&line));
+	buf_release(&line);
 	return rc < 0 ? rc : 0;
 }
 
@@ -277,8 +285,10 @@ static int each_attention(struct status *st,
 			  void *arg)
 {
 	struct reg_rec a = { 0 };
-	int rc = registry_attention_read(&st->reg, &a), n = 0;
+	int rc = 0, n = 0;
 
+	if (st->has_reg)
+		rc = registry_attention_read(&st->reg, &a);
 	while (rc > 0 && (rc = rec_next(&a.rec, &a.m, &a.arena)) > 0) {
 		if (a.m.type != M_attention)
 			continue;
@@ -292,12 +302,39 @@ static int each_attention(struct status *st,
 
 /* ---- text ---- */
 
+/* Causes name their engine, but for what no engine had a part in. */
+static bool is_named(const struct m_attention *a)
+{
+	char name[80];
+	int n = snprintf(name, sizeof name, "engine %.*s",
+			 SLICE_ARG(a->engine.name));
+
+	return a->cause.n > (size_t)n && memcmp(a->cause.p, name, n) == 0;
+}
+
 static void print_attention(void *arg, const struct m_attention *a)
 {
 	(void)arg;
-	printf("attention  engine %.*s, version %llu of run %.*s (%s): %.*s\n",
-	       SLICE_ARG(a->engine.name), (ull)a->version, SLICE_ARG(a->run),
-	       a->decided ? "decided" : "aborted", SLICE_ARG(a->cause));
+	printf("attention  version %llu of run %.*s (%s): ", (ull)a->version,
+	       SLICE_ARG(a->run), a->decided ? "decided" : "aborted");
+	if (is_named(a))
+		printf("%.*s\n", SLICE_ARG(a->cause));
+	else
+		printf("engine %.*s%s%.*s\n", SLICE_ARG(a->engine.name),
+		       a->cause.n ? ": " : "", SLICE_ARG(a->cause));
+}
+
+static void print_last(const struct ledger_line *last)
+{
+	char when[CLOCK_TEXT_MAX];
+	struct buf b = { 0 };
+
+	if (!last->event[0])
+		return;
+	clock_wall_text((int64_t)last->wall_ms, when);
+	ledger_text(last, &b);
+	printf("last       %s %s\n", when, buf_cstr(&b));
+	buf_release(&b);
 }
 
 static void print_registry(const struct status *st)
@@ -305,6 +342,10 @@ static void print_registry(const struct status *st)
 	const struct m_open *o = &st->open.m.open;
 	char hex[DIGEST_HEX];
 
+	if (!st->has_reg) {
+		printf("registry   none at %s\n", st->path);
+		return;
+	}
 	printf("registry   %s\n", st->reg.path);
 	if (st->has_decision)
 		printf("published  version %llu, content %s, run %.*s\n",
@@ -348,8 +389,7 @@ static void print_text(struct status *st)
 {
 	print_registry(st);
 	each_attention(st, print_attention, NULL);
-	if (st->last.n)
-		printf("last       %s\n", buf_cstr(&st->last));
+	print_last(&st->last);
 	if (st->nrows == 0)
 		return;
 	printf("%-20s %-8s %-16s %-7s %-10s %s\n", "ENGINE", "SERVING",
@@ -405,6 +445,17 @@ static void json_open(const struct status *st, struct jsonw *j)
 	jsonw_end(j);
 }
 
+static void json_last(const struct ledger_line *last, struct jsonw *j)
+{
+	if (!last->event[0]) {
+		jsonw_null(j, "last");
+		return;
+	}
+	jsonw_object(j, "last");
+	ledger_json(last, j);
+	jsonw_end(j);
+}
+
 static void json_row(const struct status *st, const struct row *r,
 		     struct jsonw *j)
 {
@@ -435,15 +486,19 @@ static int print_json(struct status *st)
 
 	jsonw_begin(&j, &b, JSONW_LINE_MAX);
 	jsonw_object(&j, NULL);
-	jsonw_str(&j, "registry", st->reg.path);
-	jsonw_str(&j, "id", st->reg.id);
+	if (st->has_reg) {
+		jsonw_str(&j, "registry", st->reg.path);
+		jsonw_str(&j, "id", st->reg.id);
+	} else {
+		jsonw_null(&j, "registry");
+	}
 	json_published(st, &j);
 	json_open(st, &j);
 	jsonw_bool(&j, "held", st->is_held);
 	jsonw_array(&j, "attention");
 	each_attention(st, json_attention, &j);
 	jsonw_end(&j);
-	jsonw_slice(&j, "last_event", buf_slice(&st->last));
+	json_last(&st->last, &j);
 	jsonw_array(&j, "engines");
 	for (uint32_t i = 0; i < st->nrows; i++)
 		json_row(st, &st->row[i], &j);
@@ -458,47 +513,73 @@ static int print_json(struct status *st)
 
 /* ---- the whole ---- */
 
+static bool asks_for_engines(const struct status *st)
+{
+	return st->conf->fleet || st->conf->engines.n;
+}
+
 static int look(struct status *st)
 {
-	char *path = NULL;
 	int rc = 0;
 
 	if (st->conf->common.registry)
-		path = xstrdup(st->conf->common.registry);
+		st->path = xstrdup(st->conf->common.registry);
 	else
-		rc = registry_default_path(&path);
+		rc = registry_default_path(&st->path);
 	if (rc == 0)
-		rc = registry_look(&st->reg, path);
+		rc = registry_look(&st->reg, st->path);
+	st->has_reg = rc == 0;
+	if (rc == -E_NOINPUT && asks_for_engines(st))
+		return 0;
 	if (rc == -E_NOINPUT)
 		log_error(E_NOINPUT,
 			  "no registry at %s: nothing was ever "
 			  "published here",
-			  path);
-	free(path);
+			  st->path);
 	return rc;
 }
 
-static int show(struct status *st)
+/* Without a registry, somebody must have told something. */
+static int has_seen_any(const struct status *st)
 {
-	int rc = read_registry(st), n;
+	for (uint32_t i = 0; i < st->nrows; i++)
+		if (st->row[i].answered)
+			return 0;
+	if (st->has_reg)
+		return 0;
+	return log_error(E_NOINPUT, "no registry at %s, and no engine answers",
+			 st->path);
+}
 
-	if (rc == 0 && (st->conf->fleet || st->conf->engines.n))
-		rc = rows_of_fleet(st);
-	else
-		rows_of_decision(st);
-	if (rc < 0)
-		return err_exit_code(rc);
-	if (st->nrows)
-		rc = ask_engines(st);
-	if (rc < 0)
-		return err_exit_code(rc);
-	n = each_attention(st, NULL, NULL);
+static int print(struct status *st)
+{
+	int rc = 0;
+
 	if (st->conf->common.json)
 		rc = print_json(st);
 	else
 		print_text(st);
 	if (fflush(stdout) != 0)
 		rc = log_errno(E_IO, "write to standard output");
+	return rc;
+}
+
+static int show(struct status *st)
+{
+	int rc = st->has_reg ? read_registry(st) : 0, n;
+
+	if (rc == 0 && asks_for_engines(st))
+		rc = rows_of_fleet(st);
+	else
+		rows_of_decision(st);
+	if (rc == 0 && st->nrows)
+		rc = ask_engines(st);
+	if (rc < 0)
+		return err_exit_code(rc);
+	n = each_attention(st, NULL, NULL);
+	rc = print(st);
+	if (rc == 0)
+		rc = has_seen_any(st);
 	if (rc < 0 || n < 0)
 		return err_exit_code(rc < 0 ? rc : n);
 	return n > 0 ? 2 : any_lags(st) ? 3 : 0;
@@ -509,17 +590,16 @@ int status_run(const struct status_conf *conf)
 	struct status st = { .conf = conf };
 	int rc = look(&st);
 
-	if (rc < 0)
-		return err_exit_code(rc);
-	rc = show(&st);
+	rc = rc < 0 ? err_exit_code(rc) : show(&st);
 	for (uint32_t i = 0; i < st.nrows; i++) {
 		free(st.row[i].name);
 		free(st.row[i].endpoint);
 	}
 	free(st.row);
-	buf_release(&st.last);
+	free(st.path);
 	reg_rec_release(&st.decision);
 	reg_rec_release(&st.open);
-	registry_close(&st.reg);
+	if (st.has_reg)
+		registry_close(&st.reg);
 	return rc;
 }

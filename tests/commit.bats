@@ -200,7 +200,7 @@ assert all(k + "_ms" in s for k in
 	assert_equal "$(published)" 1
 	run "$BUILD/weir-status" --registry "$T/reg"
 	assert_equal "$status" 2
-	assert_line --partial "attention  engine e1, version 1"
+	assert_line --regexp "attention  version 1 of run [^ ]* \(decided\): engine e1"
 	# It comes back with what it had sealed.
 	stop e1
 	engine e1 staged=1
@@ -668,6 +668,32 @@ killed_behind_decision() {
 	run "$BUILD/weir-status" --registry "$T/reg" --timeout 100ms \
 		--engine "ipc://$T/nobody"
 	assert_line --partial "unreachable: "
+}
+
+@test "status: the last event in people's words, and as fields" {
+	engine e0
+	run push "$(at e0)"
+	assert_success
+	run env TZ=UTC-3 "$BUILD/weir-status" --registry "$T/reg" --timeout 1s
+	assert_line --regexp \
+		'^last  *20..-..-..T..:..:..\+03:00 published, version 1, run '
+	run status_field 's["last"]["event"], s["last"]["version"],
+		s["last"]["wall_ms"] > 1e12, "engine" in s["last"]'
+	assert_output "published 1 True False"
+}
+
+@test "status: engines are asked without a registry too; 66 if there is neither" {
+	engine e0 serving=7
+	run "$BUILD/weir-status" --registry "$T/none" --timeout 1s \
+		--engine "ipc://$T/e0.sock"
+	assert_success
+	assert_line "registry   none at $T/none"
+	assert_line --regexp '^engine-0 .* 7 .*ok$'
+	run --separate-stderr "$BUILD/weir-status" --registry "$T/none" \
+		--timeout 200ms --engine "ipc://$T/nobody"
+	assert_equal "$status" 66
+	assert_line --partial unreachable
+	[[ "$stderr" == *"no registry at $T/none, and no engine answers"* ]]
 }
 
 @test "status: an engine that lags or does not answer: 3" {
