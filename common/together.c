@@ -148,17 +148,28 @@ void together_release(struct together *t)
 	*t = (struct together){ 0 };
 }
 
-static bool rule_key(const regex_t *rule, struct slice name, struct buf *key)
+static bool rule_key(const regex_t *rule, const char *name, struct buf *key)
 {
-	/* In: where to look (REG_STARTEND).  Out: the match, its first (). */
-	regmatch_t m[2] = { { 0, (regoff_t)name.n }, { -1, -1 } };
+	regmatch_t m[2] = { { -1, -1 }, { -1, -1 } }; /* all, its first () */
 	const regmatch_t *part;
 
-	if (regexec(rule, name.p, 2, m, REG_STARTEND) != 0)
+	if (regexec(rule, name, COUNT(m), m, 0) != 0)
 		return false;
 	part = rule->re_nsub > 0 && m[1].rm_so >= 0 ? &m[1] : &m[0];
-	buf_add(key, name.p + part->rm_so, (size_t)(part->rm_eo - part->rm_so));
+	buf_add(key, name + part->rm_so, (size_t)(part->rm_eo - part->rm_so));
 	return true;
+}
+
+static bool any_rule_key(const struct together *t, struct slice name,
+			 struct buf *key)
+{
+	char *text = t->n ? xstrndup(name.n ? name.p : "", name.n) : NULL;
+	bool found = false;
+
+	for (size_t i = 0; i < t->n && !found; i++)
+		found = rule_key(&t->rule[i], text, key);
+	free(text);
+	return found;
 }
 
 /* ---- built in ---- */
@@ -227,9 +238,8 @@ static void built_in_key(struct slice name, struct buf *key)
 enum together_kind together_key(const struct together *t, struct slice name,
 				struct buf *key)
 {
-	for (size_t i = 0; i < t->n; i++)
-		if (rule_key(&t->rule[i], name, key))
-			return TOGETHER_MUST;
+	if (any_rule_key(t, name, key))
+		return TOGETHER_MUST;
 	if (!t->built_in)
 		return TOGETHER_ALONE;
 	built_in_key(name, key);
