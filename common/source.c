@@ -23,6 +23,7 @@ struct opening {
 	uint32_t nentries;
 	bool has_index;
 	struct index index;
+	struct buf ignored; /* names, for people */
 };
 
 /* Weights in other formats: they are not carried. */
@@ -233,6 +234,29 @@ static int add_indexed(struct opening *o)
 	return rc;
 }
 
+/* models--OWNER--NAME of a Hugging Face cache holds its checkpoints deeper. */
+static bool is_cache_root(const struct opening *o)
+{
+	struct stat st;
+
+	return fstatat(o->s->dir.fd, "snapshots", &st, 0) == 0 &&
+	       S_ISDIR(st.st_mode) &&
+	       fstatat(o->s->dir.fd, "blobs", &st, 0) == 0;
+}
+
+static int no_weights(const struct opening *o)
+{
+	const char *path = o->s->dir.path;
+
+	if (is_cache_root(o))
+		return log_error(E_NOINPUT,
+				 "source %s is a Hugging Face cache: give the "
+				 "checkpoint in it, %s/snapshots/REVISION",
+				 path, path);
+	return log_error(E_NOINPUT, "source %s: no *.safetensors and no %s",
+			 path, SOURCE_INDEX);
+}
+
 static int add_only_shard(struct opening *o)
 {
 	struct buf list = { 0 };
@@ -250,9 +274,7 @@ static int add_only_shard(struct opening *o)
 	if (n == 1)
 		rc = add_shard(o->s, only);
 	else if (n == 0)
-		rc = log_error(E_NOINPUT,
-			       "source %s: no *.safetensors and no %s",
-			       o->s->dir.path, SOURCE_INDEX);
+		rc = no_weights(o);
 	else
 		rc = log_error(E_DATA,
 			       "source %s: expected %s or one *.safetensors, "
@@ -313,6 +335,24 @@ static bool is_no_file(const struct source *s, const char *name)
 	return fstatat(s->dir.fd, name, &st, 0) == 0 && !S_ISREG(st.st_mode);
 }
 
+/* Are there shards below this directory? */
+static bool holds_shards(const struct source *s, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (uint32_t i = 0; i < s->nfiles; i++)
+		if (strncmp(s->file[i].path, name, n) == 0 &&
+		    s->file[i].path[n] == '/')
+			return true;
+	return false;
+}
+
+static void ignore(struct opening *o, const char *name)
+{
+	if (!holds_shards(o->s, name))
+		list_name(&o->ignored, o->s->nignored++, name);
+}
+
 static int add_entries(struct opening *o)
 {
 	struct source *s = o->s;
@@ -325,7 +365,7 @@ static int add_entries(struct opening *o)
 		if (is_shard(s, nshards, name))
 			continue;
 		if (is_weights(name) || is_no_file(s, name))
-			s->nignored++;
+			ignore(o, name);
 		else
 			rc = add_carried(s, name);
 	}
@@ -508,6 +548,18 @@ static void digest_structure(struct source *s)
 	digest_end(&d, &s->structure);
 }
 
+static void tell_ignored(struct opening *o)
+{
+	if (o->s->nignored == 0)
+		return;
+	list_rest(&o->ignored, o->s->nignored);
+	log_warn("source %s: %u entr%s no part of the checkpoint and stay%s "
+		 "behind: %s",
+		 o->s->dir.path, o->s->nignored,
+		 o->s->nignored == 1 ? "y is" : "ies are",
+		 o->s->nignored == 1 ? "s" : "", buf_cstr(&o->ignored));
+}
+
 static int load(struct opening *o)
 {
 	struct source *s = o->s;
@@ -544,16 +596,14 @@ int source_open(struct source *s, const char *path)
 	for (uint32_t i = 0; i < o.nentries; i++)
 		free(o.entry[i]);
 	free(o.entry);
-	if (rc < 0) {
+	if (rc == 0) {
+		digest_structure(s);
+		tell_ignored(&o);
+	} else {
 		source_release(s);
-		return rc;
 	}
-	digest_structure(s);
-	if (s->nignored)
-		log_info("source %s: %u entries are no part of the checkpoint "
-			 "and stay behind",
-			 path, s->nignored);
-	return 0;
+	buf_release(&o.ignored);
+	return rc;
 }
 
 int source_open_file(const struct source *s, uint32_t file)

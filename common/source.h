@@ -13,7 +13,7 @@
  *		 other formats (source.c has the list), *.safetensors outside
  *		 the index, dot files, directories.
  *
- * The rest is counted, and told in one line.  Files are in bytewise order of
+ * The rest is counted, and told in one line of warning.  Files are in bytewise order of
  * their paths; a shard's tensors in order of offset, empty ones by name.
  * The same directory gives the same order, numbers and digest.
  *
