@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef unsigned long long ull;
+
 bool opt_takes_value(const struct opt *o)
 {
 	switch (o->kind) {
@@ -207,10 +209,9 @@ void opt_value_clear(const struct opt *o, void *field)
 static void add_range(const struct opt *o, struct buf *out)
 {
 	if (o->max)
-		buf_addf(out, " from %llu to %llu", (unsigned long long)o->min,
-			 (unsigned long long)o->max);
+		buf_addf(out, " from %llu to %llu", (ull)o->min, (ull)o->max);
 	else if (o->min)
-		buf_addf(out, " of at least %llu", (unsigned long long)o->min);
+		buf_addf(out, " of at least %llu", (ull)o->min);
 }
 
 void opt_value_expected(const struct opt *o, struct buf *out)
@@ -226,11 +227,12 @@ void opt_value_expected(const struct opt *o, struct buf *out)
 		add_range(o, out);
 		return;
 	case OPT_DURATION:
-		buf_addf(out, "a duration such as 500ms, 60s, 2m or 1h");
-		if (o->min || o->max) {
-			buf_addf(out, ", in milliseconds");
-			add_range(o, out);
-		}
+		buf_addf(out, "a time with its unit, as in 500ms, 5s, 2m, 1h");
+		if (o->max)
+			buf_addf(out, ", from %llums to %llums", (ull)o->min,
+				 (ull)o->max);
+		else if (o->min)
+			buf_addf(out, ", at least %llums", (ull)o->min);
 		return;
 	case OPT_CHOICE:
 		buf_addf(out, "one of");

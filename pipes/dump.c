@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
@@ -282,12 +283,38 @@ static int follow(struct lines *l, const struct run *r)
 	return rc;
 }
 
+/* A directory of ours that is no run's: what of it can be printed? */
+static int check_run_dir(const char *path)
+{
+	static const struct {
+		const char *has, *is;
+	} others[] = {
+		{ "slots", "an engine's store: give a file in it, such as "
+			   "fence or slots/NUMBER" },
+		{ "versions", "a registry: give a file in it, such as ledger, "
+			      "open, attention or versions/NUMBER/decision" },
+	};
+
+	for (size_t i = 0; i < COUNT(others); i++) {
+		char *name = xasprintf("%s/%s", path, others[i].has);
+		bool is_it = access(name, F_OK) == 0;
+
+		free(name);
+		if (is_it)
+			return log_error(E_DATA, "%s is %s", path,
+					 others[i].is);
+	}
+	return 0;
+}
+
 static int dump_run_dir(const struct dump_conf *conf, const char *path)
 {
 	struct lines l = { .name = path, .fd = -1 };
 	struct run r;
-	int rc = run_open(&r, path, true);
+	int rc = check_run_dir(path);
 
+	if (rc == 0)
+		rc = run_open(&r, path, true);
 	if (rc < 0)
 		return rc;
 	if (conf->follow)

@@ -31,12 +31,21 @@ struct copy_job {
 	char cause[256];
 };
 
+static void give_up(struct copy_job *c)
+{
+	c->rc = -E_AGAIN;
+	snprintf(c->cause, sizeof c->cause, "bucket %u: given up with its run",
+		 c->task->bucket);
+}
+
 static void explain(struct copy_job *c, const struct piece *p, int rc)
 {
 	const struct store_file *f = &c->sh->slot.file[p->file];
 
 	c->rc = rc;
-	if (rc == -E_DATA)
+	if (rc == -E_AGAIN)
+		give_up(c);
+	else if (rc == -E_DATA)
 		snprintf(c->cause, sizeof c->cause,
 			 "bucket %u: %s is shorter than its %llu bytes now",
 			 c->task->bucket, f->path,
@@ -190,7 +199,9 @@ static void end_task(struct shell *sh, struct copy_task *t)
 		fill_hold(&sh->fill, t->bucket, t->leaf);
 		ack(sh, &t->from, t->bucket);
 	} else {
-		log_warn("%s", t->cause);
+		/* A run that is given up is somebody's wish. */
+		if (t->rc != -E_AGAIN)
+			log_warn("%s", t->cause);
 		shell_refuse(sh, &t->from, t->rc, t->bucket, t->cause);
 	}
 	free(t->leaf);
@@ -203,7 +214,7 @@ static void end_copy(struct shell *sh, struct copy_job *c)
 	struct copy_task *t = c->task;
 
 	if (!c->job.has_run && c->rc == 0)
-		c->rc = -E_AGAIN;
+		give_up(c);
 	if (c->rc < 0 && t->rc == 0) {
 		t->rc = c->rc;
 		snprintf(t->cause, sizeof t->cause, "%s", c->cause);

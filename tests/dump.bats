@@ -116,6 +116,14 @@ make_run() {
 	assert_output ""
 }
 
+@test "a registry and a store: what can be printed of them" {
+	mkdir -m 0700 -p "$T/reg/versions" "$T/store/versions" "$T/store/slots"
+	run --separate-stderr weir-dump "$T/reg"
+	one_line_error 65 "$T/reg is a registry" versions/NUMBER/decision
+	run --separate-stderr weir-dump "$T/store"
+	one_line_error 65 "$T/store is an engine's store" slots/NUMBER
+}
+
 @test "-f follows a run until its verdict" {
 	make_run
 	start dump weir-dump -f "$T/run/r"

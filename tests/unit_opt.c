@@ -183,8 +183,8 @@ static void test_refused(void)
 	refused("--weight-version 0",
 		"option --weight-version: \"0\" given, expected a whole number "
 		"of at least 1");
-	refused("--wait 5", "option --wait: \"5\" given, expected a duration "
-			    "such as 500ms, 60s, 2m or 1h");
+	refused("--wait 5", "option --wait: \"5\" given, expected a time with "
+			    "its unit, as in 500ms, 5s, 2m, 1h");
 	refused("--order waves", "option --order: \"waves\" given, expected "
 				 "one of auto, wave, window");
 	refused("--source _",
