@@ -3,6 +3,7 @@
 #include "err.h"
 #include "log.h"
 #include "proc.h"
+#include "units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -144,6 +145,7 @@ int child_run(const char *what, const char *command, const char *const *env,
 	      int64_t ms, const atomic_bool *cancel)
 {
 	int64_t deadline = clock_mono_ms() + ms;
+	char time[UNITS_MAX];
 	struct child c;
 	int rc = child_start(&c, what, command, env);
 
@@ -156,9 +158,8 @@ int child_run(const char *what, const char *command, const char *const *env,
 		if (rc == 0 && atomic_load(cancel))
 			rc = -E_AGAIN;
 		else if (rc == 0 && clock_mono_ms() > deadline)
-			rc = log_error(E_TIMEOUT,
-				       "%s did not end within %lld ms", what,
-				       (long long)ms);
+			rc = log_error(E_TIMEOUT, "%s did not end within %s",
+				       what, units_time(ms, time));
 	}
 	child_kill(&c);
 	return rc < 0 ? rc : 0;

@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,13 +20,14 @@ static int64_t boot_left(uint64_t deadline_ms)
 static void on_run_deadline(void *arg)
 {
 	struct commit_io *c = arg;
+	char time[UNITS_MAX];
 
 	if (c->m.published)
 		return;
 	commit_fail(c, log_error(E_TIMEOUT,
-				 "the run's time of %lld ms is over "
+				 "the run's time of %s is over "
 				 "(--run-timeout)",
-				 (long long)c->conf->run_timeout_ms));
+				 units_time(c->conf->run_timeout_ms, time)));
 }
 
 static void arm_run_deadline(struct commit_io *c)

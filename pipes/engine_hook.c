@@ -1,6 +1,7 @@
 #include "pipes/engine_shell.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/units.h"
 
 #include <stdlib.h>
 
@@ -53,11 +54,12 @@ static void hook_ready(void *arg)
 static void hook_late(void *arg)
 {
 	struct shell *sh = arg;
+	char time[UNITS_MAX];
 
 	shell_hook_stop(sh);
-	end_hook(sh, log_error(E_TIMEOUT, "%s did not end within %lld ms",
+	end_hook(sh, log_error(E_TIMEOUT, "%s did not end within %s",
 			       hook_name[sh->hook_kind],
-			       (long long)sh->conf->hook_ms));
+			       units_time(sh->conf->hook_ms, time)));
 }
 
 void shell_hook_stop(struct shell *sh)

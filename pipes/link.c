@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -348,7 +349,7 @@ static void put_beat(struct link *l)
 
 void link_tick(struct link *l)
 {
-	char why[64];
+	char why[64], time[UNITS_MAX];
 
 	bool idle = clock_mono_ms() - l->sent_ms >= LINK_BEAT_MS;
 
@@ -364,8 +365,8 @@ void link_tick(struct link *l)
 	on_sock(l);
 	if (!l->up || clock_mono_ms() - l->seen_ms < l->silence_ms)
 		return;
-	snprintf(why, sizeof why, "it said nothing for %lld ms",
-		 (long long)l->silence_ms);
+	snprintf(why, sizeof why, "it said nothing for %s",
+		 units_time(l->silence_ms, time));
 	lose(l, why);
 }
 

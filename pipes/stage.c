@@ -2,6 +2,7 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "pipes/stage_priv.h"
 
 #include <errno.h>
@@ -206,39 +207,42 @@ static bool is_lost(const struct stage *s, enum dir d)
 static void judge_upstream(struct stage *s)
 {
 	struct stage_priv *p = s->priv;
+	char time[UNITS_MAX];
 
 	if (p->up_failed || !is_lost(s, UP) || s->ops->done_with_up(s))
 		return;
 	p->up_failed = true;
 	stage_fail(s,
 		   log_error(E_AGAIN,
-			     "weir-%s at %s is gone, and no new one in %lld "
-			     "ms",
+			     "weir-%s at %s is gone, and no new one in "
+			     "%s",
 			     stage_name(stage_neighbour(s, UP)),
 			     p->endpoint ? p->endpoint : "no endpoint",
-			     (long long)timeout_of(s, UP)),
+			     units_time(timeout_of(s, UP), time)),
 		   ID_NONE, ID_NONE);
 }
 
 static void judge_downstream(struct stage *s)
 {
 	const char *name = stage_name(stage_neighbour(s, DOWN));
-	long long ms = timeout_of(s, DOWN);
+	char time[UNITS_MAX];
 
 	if (!is_lost(s, DOWN))
 		return;
 	if (stage_nothing_opened(s))
 		stage_fail(s,
-			   log_error(E_AGAIN, "no weir-%s has come in %lld ms",
-				     name, ms),
+			   log_error(E_AGAIN, "no weir-%s has come in %s", name,
+				     units_time(timeout_of(s, DOWN), time)),
 			   ID_NONE, ID_NONE);
 	else
-		stage_give_up(s, err_exit_code(log_error(
-					 E_AGAIN,
-					 "weir-%s is gone, and no new one in "
-					 "%lld ms: outcome unknown, ask weir "
-					 "status",
-					 name, ms)));
+		stage_give_up(
+			s,
+			err_exit_code(log_error(
+				E_AGAIN,
+				"weir-%s is gone, and no new one in "
+				"%s: outcome unknown, ask weir "
+				"status",
+				name, units_time(timeout_of(s, DOWN), time))));
 }
 
 static void arm_tick(struct stage *s)

@@ -15,6 +15,7 @@
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "pipes/fan.h"
 
 #include <stdio.h>
@@ -182,12 +183,11 @@ static void conn_ready(void *arg)
 static void attach_expired(void *arg)
 {
 	struct conn *c = arg;
-	char cause[TR_CAUSE_MAX];
+	char cause[TR_CAUSE_MAX], time[UNITS_MAX];
 
-	snprintf(cause, sizeof(cause),
-		 "%s.fd: no answer to attach within %llu ms",
+	snprintf(cause, sizeof(cause), "%s.fd: no answer to attach within %s",
 		 c->t->env->plan->receiver[c->receiver].endpoint,
-		 (unsigned long long)c->t->env->engine_ms);
+		 units_time((int64_t)c->t->env->engine_ms, time));
 	refuse_attach(c, E_TIMEOUT, slice_of(cause));
 }
 

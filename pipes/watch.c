@@ -5,6 +5,7 @@
 #include "common/io.h"
 #include "common/jsonw.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "common/loop.h"
 #include "pipes/registry.h"
 
@@ -271,10 +272,11 @@ static void stop_command(struct watch *w)
 static void command_late(void *arg)
 {
 	struct watch *w = arg;
+	char time[UNITS_MAX];
 
 	stop_command(w);
-	end_command(w, log_error(E_TIMEOUT, "--exec did not end within %lld ms",
-				 (long long)w->conf->exec_timeout_ms));
+	end_command(w, log_error(E_TIMEOUT, "--exec did not end within %s",
+				 units_time(w->conf->exec_timeout_ms, time)));
 }
 
 static int tell(struct watch *w, uint64_t version)

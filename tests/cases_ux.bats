@@ -304,7 +304,7 @@ all_end() {
 	all_end 1 plan admit transfer commit
 	rm "$T/hold"
 	stderr=$(cat "$T"/{plan,admit,transfer,commit}.err)
-	one_error "3000 ms" "--run-timeout"
+	one_error "3 s" "--run-timeout"
 	still_one a
 	COMMIT_OPTIONS=
 	then_two a
