@@ -558,7 +558,7 @@ killed_behind_decision() {
 	start again "$BUILD/weir-commit" --run "$(run_of)" --registry "$T/reg" -v
 	wait_for contains "$T/again.err" "plan -> lock"
 	kill -TERM "$(pid_of again)"
-	wait_for contains "$T/again.err" "is published, 1 engines still to swap"
+	wait_for contains "$T/again.err" "is published, 1 engine still to swap"
 	let_go
 	ends wait_for_end "$(pid_of again)"
 	assert_equal "$status" 0
