@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,4 +158,11 @@ bool handoff_is_pipe(void)
 
 	return fd >= 0 && fstat(fd, &st) == 0 &&
 	       (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
+}
+
+bool handoff_has_hung_up(void)
+{
+	struct pollfd p = { .fd = handoff_stdout() };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & (POLLERR | POLLHUP));
 }

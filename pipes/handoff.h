@@ -35,5 +35,7 @@ int handoff_put_link(const char *run, const char *endpoint);
 void handoff_put_fail(int code, const char *cause);
 /* Can the reader's end be noticed on it? */
 bool handoff_is_pipe(void);
+/* Has the reader of our line gone? */
+bool handoff_has_hung_up(void);
 
 #endif

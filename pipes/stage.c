@@ -321,7 +321,9 @@ static void on_stdout(void *arg)
 	struct stage *s = arg;
 
 	loop_del_fd(s->loop, handoff_stdout());
-	judge_reader(s);
+	/* Open for reading as well, it tells of our own line. */
+	if (handoff_has_hung_up())
+		judge_reader(s);
 }
 
 static int hand_off(struct stage *s, const char *endpoint)
