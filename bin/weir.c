@@ -19,7 +19,7 @@ static const struct opt_name programs[] = {
 	{ "push", "push a checkpoint to a fleet, all or nothing" },
 	{ "engine", "receive weights beside an inference engine" },
 	{ "status", "show what is published and what is served" },
-	{ "watch", "tell each version that is published, run a command" },
+	{ "watch", "tell each version that is published" },
 	{ "dump", "print plans, runs and records as JSON lines" },
 };
 
