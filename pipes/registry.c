@@ -401,12 +401,11 @@ static int read_one(int dirfd, const char *name, enum msg_type type,
 	struct reg_rec r = { 0 };
 	int rc;
 
-	if (faccessat(dirfd, name, F_OK, 0) < 0 && errno == ENOENT)
-		return 0;
+	/* Not looked for first: another run may end, and remove it, now. */
 	rc = rec_read_one(&r.rec, dirfd, name, type, &r.m, &r.arena);
 	if (rc < 0) {
 		msg_arena_release(&r.arena);
-		return rc;
+		return rc == -E_NOINPUT ? 0 : rc;
 	}
 	*out = r;
 	return 1;
@@ -476,13 +475,10 @@ int registry_open_remove(struct registry *r)
 int registry_attention_read(struct registry *r, struct reg_rec *out)
 {
 	struct reg_rec a = { 0 };
-	int rc;
+	int rc = rec_open(&a.rec, r->dirfd, "attention", ATTENTION_MAX);
 
-	if (faccessat(r->dirfd, "attention", F_OK, 0) < 0 && errno == ENOENT)
-		return 0;
-	rc = rec_open(&a.rec, r->dirfd, "attention", ATTENTION_MAX);
 	if (rc < 0)
-		return rc;
+		return rc == -E_NOINPUT ? 0 : rc;
 	*out = a;
 	return 1;
 }

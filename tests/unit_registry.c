@@ -9,6 +9,7 @@
 #include "tests/tap.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 
 #define CRASHED 99
 #define STEPS_MAX 64
+#define GLANCES 5000
 
 static char top[] = "/tmp/weir-registry.XXXXXX";
 static char *reg_path, *run_path;
@@ -300,6 +302,47 @@ static void test_versions(void)
 	registry_close(&r);
 }
 
+/* Makes `open` come and go until it is killed. */
+static pid_t flicker(int dirfd)
+{
+	pid_t pid = fork();
+
+	while (pid == 0) {
+		linkat(dirfd, "kept", dirfd, "open", 0);
+		unlinkat(dirfd, "open", 0);
+	}
+	return pid;
+}
+
+/* Another run ends while ours looks: `open` is there, or it is not. */
+static void test_vanishing(void)
+{
+	struct reg_rec o = { 0 };
+	struct registry r;
+	struct msg m;
+	int bad = 0, rc;
+	pid_t pid;
+
+	rebuild();
+	ok(registry_make(&r, reg_path) == 0 && registry_lock(&r, "x") == 0,
+	   "made");
+	m = an_open(&r, "x", 1);
+	ok(registry_open_write(&r, &m) == 0 &&
+		   renameat(r.dirfd, "open", r.dirfd, "kept") == 0,
+	   "an open to show");
+	pid = flicker(r.dirfd);
+	for (int i = 0; i < GLANCES; i++) {
+		rc = registry_open_read(&r, &o);
+		bad += rc < 0;
+		if (rc > 0)
+			reg_rec_release(&o);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	ok(bad == 0, "an open that vanishes is none: %d failures", bad);
+	registry_close(&r);
+}
+
 int main(void)
 {
 	if (!mkdtemp(top))
@@ -311,6 +354,7 @@ int main(void)
 	test_lock();
 	test_ledger();
 	test_versions();
+	test_vanishing();
 	io_remove_tree(AT_FDCWD, top);
 	free(reg_path);
 	free(run_path);
