@@ -4,6 +4,8 @@
 #include "common/log.h"
 #include "common/units.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -327,14 +329,17 @@ static void lock_later(struct commit_io *c)
 	loop_arm(c->s->loop, &c->lock_timer, LOCK_POLL_MS);
 }
 
-/* An older instance of ours ends, with 76, as soon as it can (TM-02); until
- * then the run's own deadline bounds us. */
-static bool is_held_by_us(struct commit_io *c)
+/* An older instance of ours ends, with 76, as soon as it can (TM-02).  The
+ * text of a lock outlives its holder: a dead one's says nothing. */
+static bool is_held_by_us(struct commit_io *c, int64_t now)
 {
 	struct reg_holder h;
 
+	if (now - c->lock_since_ms >= c->conf->run_timeout_ms)
+		return false;
 	registry_holder(&c->reg, &h);
-	return strcmp(h.run, c->s->run.name) == 0;
+	return strcmp(h.run, c->s->run.name) == 0 && h.pid > 0 &&
+	       (kill((pid_t)h.pid, 0) == 0 || errno == EPERM);
 }
 
 /* Is it ours now?  1, 0 (later), -E_*. */
@@ -350,7 +355,7 @@ static int try_lock(struct commit_io *c, int64_t now)
 		c->seen_held = true;
 		/* Once may be somebody who only looks, as weir-status does. */
 		if (again && now - c->lock_since_ms >= c->conf->wait_ms &&
-		    !is_held_by_us(c))
+		    !is_held_by_us(c, now))
 			return refuse_lock(c);
 		return 0;
 	}
