@@ -130,8 +130,6 @@ static const struct {
 	{ ZMQ_LINGER, 0 },
 	{ ZMQ_SNDHWM, SOCK_HWM },
 	{ ZMQ_RCVHWM, SOCK_HWM },
-	{ ZMQ_HEARTBEAT_IVL, SOCK_HEARTBEAT_MS },
-	{ ZMQ_HEARTBEAT_TIMEOUT, SOCK_HEARTBEAT_TIMEOUT_MS },
 	{ ZMQ_RECONNECT_IVL, RECONNECT_MS },
 	{ ZMQ_RECONNECT_IVL_MAX, RECONNECT_MAX_MS },
 };
@@ -157,6 +155,25 @@ static int set_options(void *z, int type, size_t frame_max)
 	if (rc == 0 && zmq_setsockopt(z, ZMQ_MAXMSGSIZE, &max, sizeof max) < 0)
 		rc = log_error(E_BUG, "zmq frame limit %zu: %s", frame_max,
 			       zmq_strerror(errno));
+	return rc;
+}
+
+/*
+ * Only the dialling side asks for signs of life; its time to live makes the
+ * listener let go of a silent one too.  A listener must not ask: libzmq 4.3.4
+ * aborts (stream_engine_base.cpp: !_io_error) when it is due to ask a peer
+ * that went away while its input was held back at the high-water mark, and
+ * who dials a listener is not ours to choose.
+ */
+static int set_heartbeat(void *z)
+{
+	int rc = set_int(z, ZMQ_HEARTBEAT_IVL, SOCK_HEARTBEAT_MS);
+
+	if (rc == 0)
+		rc = set_int(z, ZMQ_HEARTBEAT_TIMEOUT,
+			     SOCK_HEARTBEAT_TIMEOUT_MS);
+	if (rc == 0)
+		rc = set_int(z, ZMQ_HEARTBEAT_TTL, SOCK_HEARTBEAT_TIMEOUT_MS);
 	return rc;
 }
 
@@ -368,7 +385,9 @@ int sock_dial(struct sock *s, const char *endpoint, size_t frame_max)
 
 	if (rc < 0)
 		return rc;
-	rc = monitor(s, 0);
+	rc = set_heartbeat(s->zmq);
+	if (rc == 0)
+		rc = monitor(s, 0);
 	if (rc == 0)
 		rc = connect_to(s, endpoint);
 	if (rc < 0)
@@ -382,7 +401,9 @@ int sock_fan(struct sock *s, size_t frame_max)
 
 	if (rc < 0)
 		return rc;
-	rc = monitor(s, ZMQ_EVENT_CONNECTED);
+	rc = set_heartbeat(s->zmq);
+	if (rc == 0)
+		rc = monitor(s, ZMQ_EVENT_CONNECTED);
 	if (rc < 0)
 		sock_close(s);
 	return rc;

@@ -2,14 +2,13 @@
  * sock.h - ZeroMQ sockets (the only includer of zmq.h).
  *
  * Only ROUTER and DEALER: patterns that block, never drop (ZQ-03).  Always
- * set: MANDATORY on routers, LINGER 0, MAXMSGSIZE, high-water
- * marks, heartbeats.  One context per process, made by the first socket and
+ * set: MANDATORY on routers, LINGER 0, MAXMSGSIZE, high-water marks, and
+ * heartbeats, for which the dialling side asks.  One context per process, made by the first socket and
  * ended by sock_end(); no socket may be used between fork and exec, and all
  * descriptors are close-on-exec.  EINTR is retried inside (ZQ-09).
  *
- * Ids of peers are the router's own making, so none is met again (ZQ-13); no
- * HANDOVER, with which a peer that takes another's id over and breaks the
- * protocol aborts the process inside libzmq 4.3.4.
+ * Ids of peers are the router's own making, so none is met again (ZQ-13), and
+ * HANDOVER has nothing to hand over.
  *
  * Endpoints: "ipc://PATH" (at most SOCK_PATH_MAX bytes of path; the file is
  * made with mode 0600 of an 0700 directory) and "inproc://NAME".  tcp:// is

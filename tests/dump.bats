@@ -117,7 +117,7 @@ make_run() {
 }
 
 @test "a registry and a store: what can be printed of them" {
-	mkdir -m 0700 -p "$T/reg/versions" "$T/store/versions" "$T/store/slots"
+	mkdir -p "$T/reg/versions" "$T/store/versions" "$T/store/slots"
 	run --separate-stderr weir-dump "$T/reg"
 	one_line_error 65 "$T/reg is a registry" versions/NUMBER/decision
 	run --separate-stderr weir-dump "$T/store"

@@ -642,7 +642,9 @@ int main(int argc, char **argv)
 	rc = loop_run(loop);
 	sock_close(&sock);
 	sock_end();
+	loop_free(loop);
 	unlink(fd_path);
+	free(fd_path);
 	unlink(argv[1] + 6);
 	return rc < 0;
 }
