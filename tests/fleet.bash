@@ -133,8 +133,12 @@ newest_run() {
 	ls -td "$T"/run/weir/*/ | head -n 1
 }
 
-# event NAME: has the newest run told it?
+# Runs made from here on are what told() looks at.
+forget_runs() { FORGOTTEN=$(newest_run 2>/dev/null) || FORGOTTEN=; }
+
+# told NAME: has the newest run told that event?
 told() {
+	[ "$(newest_run)" != "${FORGOTTEN:-}" ] || return 1
 	grep -q "\"event\":\"$1\"" "$(newest_run)/events"
 }
 

@@ -174,6 +174,7 @@ bounded_push() {
 	fleet a
 	push "$T/one"
 	touch "$T/hold"
+	forget_runs
 	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry"
 	wait_for told acked
@@ -252,6 +253,7 @@ kill_stage_once() {
 	fleet a b c
 	push "$T/one"
 	touch "$T/hold"
+	forget_runs
 	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry"
 	wait_for told acked
