@@ -134,7 +134,7 @@ newest_run() {
 }
 
 # Runs made from here on are what told() looks at.
-forget_runs() { FORGOTTEN=$(newest_run 2>/dev/null) || FORGOTTEN=; }
+look_at_new_runs() { FORGOTTEN=$(newest_run 2>/dev/null) || FORGOTTEN=; }
 
 # told NAME: has the newest run told that event?
 told() {

@@ -174,7 +174,7 @@ bounded_push() {
 	fleet a
 	push "$T/one"
 	touch "$T/hold"
-	forget_runs
+	look_at_new_runs
 	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry"
 	wait_for told acked
@@ -253,7 +253,7 @@ kill_stage_once() {
 	fleet a b c
 	push "$T/one"
 	touch "$T/hold"
-	forget_runs
+	look_at_new_runs
 	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry"
 	wait_for told acked
