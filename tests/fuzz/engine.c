@@ -8,7 +8,7 @@
 /* What the shell knows beside the machine. */
 static struct engine e;
 static bool asked[EN_NREQ];
-static unsigned copies, jobs;
+static unsigned copies, jobs, makes;
 
 static void perform(const struct en_action *a)
 {
@@ -25,6 +25,9 @@ static void perform(const struct en_action *a)
 	case EN_DO_CHECK:
 		jobs++;
 		break;
+	case EN_DO_MAKE:
+		makes++;
+		break;
 	default:
 		break;
 	}
@@ -40,6 +43,9 @@ static bool can_come(enum en_ev on)
 	case EN_SEAL_OK:
 	case EN_SEAL_FAILED:
 		return jobs > 0;
+	case EN_MADE:
+	case EN_MAKE_FAILED:
+		return makes > 0;
 	case EN_COPY_BEGUN:
 		return e.slot == EN_FILLING && copies + e.held < e.buckets;
 	case EN_GO:
@@ -57,6 +63,8 @@ static void count(enum en_ev on)
 		copies--;
 	else if (on == EN_SEAL_OK || on == EN_SEAL_FAILED)
 		jobs--;
+	else if (on == EN_MADE || on == EN_MAKE_FAILED)
+		makes--;
 }
 
 static bool admitted(enum en_ev on, const struct en_event *ev, unsigned who)
@@ -93,7 +101,7 @@ static void step(const struct en_event *ev)
 	BUG_ON(e.serving != serving &&
 	       (ev->on != EN_PUBLISHED || !sealed || e.serving != staged));
 	BUG_ON(memcmp(asked, e.pending, sizeof asked) != 0);
-	BUG_ON(e.busy != copies + jobs);
+	BUG_ON(e.busy != copies + jobs + makes);
 	BUG_ON(e.slot != EN_IDLE && e.held > e.buckets);
 }
 
@@ -103,7 +111,7 @@ void fuzz_engine(struct slice in)
 	char text[16];
 
 	memset(asked, 0, sizeof asked);
-	copies = jobs = 0;
+	copies = jobs = makes = 0;
 	engine_init(&e, &(struct fence){ .epoch = 0 });
 	while (in.n > 0) {
 		enum en_ev on = (enum en_ev)(fuzz_number(&in, 1) % EN_NEV);
