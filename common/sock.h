@@ -3,9 +3,10 @@
  *
  * Only ROUTER and DEALER: patterns that block, never drop (ZQ-03).  Always
  * set: MANDATORY on routers, LINGER 0, MAXMSGSIZE, high-water marks, and
- * heartbeats, for which the dialling side asks.  One context per process, made by the first socket and
- * ended by sock_end(); no socket may be used between fork and exec, and all
- * descriptors are close-on-exec.  EINTR is retried inside (ZQ-09).
+ * heartbeats, for which the dialling side asks.  One context per process,
+ * made by the first socket and ended by sock_end(); no socket may be used
+ * between fork and exec, and all descriptors are close-on-exec.  EINTR is
+ * retried inside (ZQ-09).
  *
  * Ids of peers are the router's own making, so none is met again (ZQ-13), and
  * HANDOVER has nothing to hand over.
