@@ -2,6 +2,7 @@
 #include "pipes/msg_table.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static const char *const stage_names[] = {
@@ -75,7 +76,7 @@ static void each_record(void (*fn)(struct buf *, const struct record *),
 			fn(b, r);
 }
 
-uint64_t msg_table_hash(void)
+static uint64_t hash_table(void)
 {
 	struct buf b = { 0 };
 	struct digest d;
@@ -86,6 +87,20 @@ uint64_t msg_table_hash(void)
 	buf_release(&b);
 	for (size_t i = 0; i < sizeof h; i++)
 		h = h << 8 | d.b[i];
+	return h;
+}
+
+/* Made once: it goes into every answer to a probe.  Two threads that make it
+ * at the same time make the same. */
+uint64_t msg_table_hash(void)
+{
+	static atomic_uint_least64_t made;
+	uint64_t h = atomic_load_explicit(&made, memory_order_relaxed);
+
+	if (h)
+		return h;
+	h = hash_table();
+	atomic_store_explicit(&made, h, memory_order_relaxed);
 	return h;
 }
 
