@@ -31,6 +31,18 @@ void shell_drop_slot(struct shell *sh)
 	atomic_store(&sh->cancel, false);
 }
 
+/* What the slot was filled with is of no use once it is served; not while
+ * somebody waits for the end of a pause. */
+static void settle_swap(struct shell *sh)
+{
+	if (!sh->slot.file || sh->store.serving != sh->slot.version)
+		return;
+	if (sh->files.n > 0)
+		store_keep_take(&sh->store, &sh->files);
+	shell_drop_slot(sh);
+	log_info("version %llu is served", (ull)sh->store.serving);
+}
+
 static void open_slot(struct shell *sh)
 {
 	sh->slot = sh->next;
@@ -81,6 +93,7 @@ static void make(struct shell *sh)
 	struct make_job *j = &sh->make;
 	int rc;
 
+	settle_swap(sh);
 	open_slot(sh);
 	*j = (struct make_job){ .job.fn = run_make, .cancel = &sh->cancel };
 	rc = store_make_names(&sh->store, &sh->slot, &j->making);
@@ -159,17 +172,6 @@ static void unpublish(struct shell *sh)
 
 	if (rc < 0)
 		give_up(sh, rc);
-}
-
-/* What the slot was filled with is of no use once it is served. */
-static void settle_swap(struct shell *sh)
-{
-	if (!sh->slot.file || sh->store.serving != sh->slot.version)
-		return;
-	if (sh->files.n > 0)
-		store_keep_take(&sh->store, &sh->files);
-	shell_drop_slot(sh);
-	log_info("version %llu is served", (ull)sh->store.serving);
 }
 
 static void lease_end(void *arg)
@@ -307,8 +309,6 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 		  a->what <= EN_DO_REFUSE ? engine_event_name(a->req) : "");
 	switch (a->what) {
 	case EN_DO_REPLY:
-		if (a->req == EN_SWAP)
-			settle_swap(sh);
 		answer(sh, a->req);
 		break;
 	case EN_DO_REFUSE:
@@ -369,6 +369,7 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 	case EN_DO_SERVING:
 		store_unset_paused(&sh->store);
 		pause_ends(sh);
+		settle_swap(sh);
 		break;
 	case EN_NDO:
 		break;
