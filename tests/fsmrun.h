@@ -34,6 +34,8 @@ struct fsm_script {
 	/* Feeds one event, words[0] its name, and appends " action" for each
 	 * that comes out.  False: no such event or argument. */
 	bool (*event)(char **words, size_t n, struct buf *out);
+	/* NULL, or what is checked after the last line. */
+	void (*last)(void);
 };
 
 /* The number in "key=123" among words, or def. */
@@ -125,6 +127,8 @@ static inline int fsm_scripts(const struct fsm_script *s, int argc, char **argv)
 		fclose(f);
 		ok(lines > 0, "%s has lines", argv[i]);
 	}
+	if (s->last)
+		s->last();
 	return tap_done();
 }
 

@@ -151,7 +151,7 @@ static bool event(char **words, size_t n, struct buf *out)
 
 int main(void)
 {
-	static const struct fsm_script ops = { reset, state, event };
+	static const struct fsm_script ops = { reset, state, event, NULL };
 	const char *src = getenv("SRC");
 	char *path = xasprintf("%s/tests/fsm/transfer.t", src ? src : ".");
 	char *argv[] = { NULL, path };
