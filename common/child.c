@@ -16,40 +16,61 @@
 
 #define LOOK_MS 100 /* between two looks at the cancel flag */
 
+/*
+ * Stdin is a pipe that ends with us, however we end.  Somebody in the session
+ * waits for that, and then ends the session.  Forked twice, so that the
+ * command is no parent of what it did not start.  (A parent-death signal
+ * would reach the shell alone, and come when our *thread* ends.)
+ */
+static const char with_us[] =
+	"exec 3<&0 </dev/null\n"
+	"( ( read -r end <&3; kill -KILL 0 ) >/dev/null 2>&1 & )\n"
+	"exec 3<&-\n"
+	"exec /bin/sh -c \"$0\"";
+
+static int spawn(struct child *c, const char *command, const char *const *env,
+		 const int life[2], const int out[2])
+{
+	const char *const argv[] = { "/bin/sh", "-c", with_us, command, NULL };
+	pid_t pid = proc_spawn(&(struct proc_spec){
+		.argv = argv,
+		.env = env,
+		.fd = { life[0], out[1], out[1] },
+		.pass_fd = -1,
+		.own_session = true,
+	});
+
+	close(life[0]);
+	close(out[1]);
+	c->life_fd = life[1];
+	c->out_fd = out[0];
+	if (pid < 0)
+		return (int)pid;
+	c->pid = pid;
+	fcntl(c->out_fd, F_SETFL, O_NONBLOCK);
+	c->pidfd = pidfd_open(c->pid, 0);
+	return c->pidfd < 0 ? log_errno(E_IO, "%s: pidfd", c->what) : 0;
+}
+
 int child_start(struct child *c, const char *what, const char *command,
 		const char *const *env)
 {
-	const char *const argv[] = { "/bin/sh", "-c", command, NULL };
-	struct proc_spec spec = {
-		.argv = argv,
-		.env = env,
-		.pass_fd = -1,
-		.own_session = true,
-	};
-	int fd[2];
+	int life[2], out[2], rc;
 
-	*c = (struct child){ .what = what, .pidfd = -1, .out_fd = -1 };
-	if (pipe2(fd, O_CLOEXEC) < 0)
+	*c = (struct child)CHILD_NONE;
+	c->what = what;
+	if (pipe2(life, O_CLOEXEC) < 0)
 		return log_errno(E_IO, "%s: pipe", what);
-	spec.fd[0] = PROC_NULL;
-	spec.fd[1] = spec.fd[2] = fd[1];
-	c->pid = proc_spawn(&spec);
-	close(fd[1]);
-	c->out_fd = fd[0];
-	if (c->pid < 0) {
-		int rc = (int)c->pid;
-
-		c->pid = 0;
-		child_kill(c);
+	if (pipe2(out, O_CLOEXEC) < 0) {
+		rc = log_errno(E_IO, "%s: pipe", what);
+		close(life[0]);
+		close(life[1]);
 		return rc;
 	}
-	fcntl(c->out_fd, F_SETFL, O_NONBLOCK);
-	c->pidfd = pidfd_open(c->pid, 0);
-	if (c->pidfd >= 0)
-		return 0;
-	log_errno(E_IO, "%s: pidfd", what);
-	child_kill(c);
-	return -E_IO;
+	rc = spawn(c, command, env, life, out);
+	if (rc < 0)
+		child_kill(c);
+	return rc;
 }
 
 static void end_line(struct child *c)
@@ -97,7 +118,9 @@ static void close_fds(struct child *c)
 		close(c->out_fd);
 	if (c->pidfd >= 0)
 		close(c->pidfd);
-	c->out_fd = c->pidfd = -1;
+	if (c->life_fd >= 0)
+		close(c->life_fd);
+	c->out_fd = c->pidfd = c->life_fd = -1;
 }
 
 void child_kill(struct child *c)

@@ -3,9 +3,9 @@
  *
  * Runs `sh -c COMMAND` in a session of its own; what it prints (both streams)
  * goes to our log line by line, and the last line is kept for the message of
- * a failure.  When it ends, whatever it left in its session is killed.  For a
- * loop (watch child_fds) or for a thread (child_run); no call blocks longer
- * than it says.
+ * a failure.  When it ends, whatever it left in its session is killed; when
+ * we end, be it by SIGKILL, all of it is.  For a loop (watch child_fds) or
+ * for a thread (child_run); no call blocks longer than it says.
  */
 #ifndef WEIR_CHILD_H
 #define WEIR_CHILD_H
@@ -20,11 +20,14 @@
 struct child {
 	pid_t pid;		/* 0: none */
 	int pidfd, out_fd;	/* readable: ended; printed something */
+	int life_fd;		/* its end tells the session that we ended */
 	const char *what;	/* for messages: "post-load"; lent */
 	char line[CHILD_LINE_MAX];	/* last whole line */
 	char part[CHILD_LINE_MAX];	/* one being read */
 	size_t n;
 };
+
+#define CHILD_NONE { .pidfd = -1, .out_fd = -1, .life_fd = -1 }
 
 /* env: "NAME=value" added, NULL at the end. */
 int child_start(struct child *c, const char *what, const char *command,
@@ -33,7 +36,7 @@ int child_start(struct child *c, const char *what, const char *command,
  * (then they are -1).  0: runs on; 1: it ended with
  * success; -E_IO: it ended otherwise, logged with status and last line. */
 int child_step(struct child *c);
-/* SIGKILL for its whole session; reaps.  Fine on one that is not there. */
+/* SIGKILL for its whole session; reaps.  Fine on CHILD_NONE. */
 void child_kill(struct child *c);
 
 /* All of it in a thread: 0; -E_IO as above; -E_TIMEOUT after ms, logged;

@@ -521,7 +521,7 @@ int engine_run(const struct engine_conf *conf)
 	sh->adopt = conf->adopt;
 	sh->listener = -1;
 	sh->store = (struct store){ .dirfd = -1, .lock_fd = -1 };
-	sh->hook = (struct child){ .pidfd = -1, .out_fd = -1 };
+	sh->hook = (struct child)CHILD_NONE;
 	rc = start(sh);
 	if (rc >= 0) {
 		resume_again(sh);

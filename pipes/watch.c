@@ -439,7 +439,7 @@ int watch_run(const struct watch_conf *conf)
 
 	if (rc < 0)
 		return err_exit_code(rc);
-	w.child.pidfd = w.child.out_fd = -1;
+	w.child = (struct child)CHILD_NONE;
 	w.loop = loop_new();
 	rc = run(&w);
 	if (w.telling)

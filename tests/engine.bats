@@ -617,6 +617,43 @@ served() { readlink "$T/store/current"; }
 	refute kill -0 "$(cat "$T/pid")"
 }
 
+# dies_with_engine: what wrote its pids to $T/pid, line by line.
+dies_with_engine() {
+	local pid
+
+	wait_for test -s "$T/pid"
+	kill -KILL "$(pid_of engine)"
+	while read -r pid; do
+		wait_for is_dead "$pid"
+	done <"$T/pid"
+	SOCKETS_MAY_STAY=1
+}
+
+@test "post-load dies with an engine that is killed, and all it started" {
+	# shellcheck disable=SC2016
+	engine --post-load 'sleep 1000 & printf "%s\n" $$ $! >"'"$T"'/pid"; wait'
+	printf '%s\n' probe "begin dir=$T/src" attach 'offer bucket=0' \
+		'offer bucket=1' finish >"$T/words"
+	start ask sh -c "exec $BUILD/tests/engclient $E <$T/words"
+	dies_with_engine
+}
+
+@test "a hook dies with an engine that is killed, and all it started" {
+	# shellcheck disable=SC2016
+	engine --on-pause 'sleep 1000 & printf "%s\n" $$ $! >"'"$T"'/pid"; wait'
+	printf 'probe\npause\n' >"$T/words"
+	start ask sh -c "exec $BUILD/tests/engclient $E <$T/words"
+	dies_with_engine
+}
+
+@test "a hook is the parent of nothing that it did not start" {
+	# shellcheck disable=SC2016
+	engine --on-pause 'exec python3 -c "import os; os.wait()"'
+	printf 'probe\npause\n' >"$T/words"
+	run "$BUILD/tests/engclient" "$E" <"$T/words"
+	assert_line --partial 'ChildProcessError'
+}
+
 @test "hooks: in order, with the version that is served" {
 	# shellcheck disable=SC2016
 	engine --on-pause 'echo pause $WEIR_VERSION >>'"$T/hooks" \
