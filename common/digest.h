@@ -7,7 +7,8 @@
  *		 the carried files in path order
  *
  * so that a tensor's digest is the same at every bucket size and split
- * (splits fall on leaf edges).  A digest is stored in xxHash's canonical
+ * (splits fall on leaf edges).  Of several source ranks each has its own
+ * content digest, and the version's is digest_fold() of them.  A digest is stored in xxHash's canonical
  * (big-endian) form; an empty tensor has no leaves.  A checksum, not a
  * signature: it finds faults, not adversaries.
  */
@@ -36,6 +37,9 @@ void digest_add(struct digest_state *s, const void *p, size_t n);
 void digest_end(const struct digest_state *s, struct digest *out);
 
 void digest_of(const void *p, size_t n, struct digest *out);
+/* The digest of what comes in n shares: of one, its own; else XXH3-128 over
+ * theirs in order. */
+void digest_fold(const struct digest *share, uint32_t n, struct digest *out);
 bool digest_eq(const struct digest *a, const struct digest *b);
 bool digest_is_zero(const struct digest *d);
 /* Lower case, terminated; out has DIGEST_HEX bytes.  Returns out. */

@@ -162,12 +162,13 @@ bool bring_has(const struct bring *b, const struct engine *e)
 static bool is_serving(const struct engine *e)
 {
 	for (uint32_t i = 0; i < e->nparts; i++) {
-		const struct engine_facts *f = &e->part[i].facts;
+		const struct engine_part *p = &e->part[i];
+		const struct engine_facts *f = &p->facts;
 
 		if (f->serving > e->goal->version)
 			continue;
 		if (f->serving != e->goal->version ||
-		    !digest_eq(&f->content, &e->goal->content))
+		    !digest_eq(&f->content, &engine_share(e, p)->content))
 			return false;
 	}
 	return true;
@@ -187,17 +188,19 @@ static bool is_right(struct engine *e)
 	char want[DIGEST_HEX], got[DIGEST_HEX];
 
 	for (uint32_t i = 0; i < e->nparts; i++) {
-		const struct engine_receipt *r = e->part[i].receipt;
+		const struct engine_part *p = &e->part[i];
+		const struct engine_share *s = engine_share(e, p);
+		const struct engine_receipt *r = p->receipt;
 
 		if (r->version == e->goal->version &&
-		    digest_eq(&r->received, &e->goal->content))
+		    digest_eq(&r->received, &s->content))
 			continue;
 		snprintf(e->cause, sizeof e->cause,
 			 "engine %s: holds version %llu with content %s, "
 			 "decided is %s",
 			 e->name, (unsigned long long)r->version,
 			 digest_hex(&r->received, got),
-			 digest_hex(&e->goal->content, want));
+			 digest_hex(&s->content, want));
 		return false;
 	}
 	return true;

@@ -6,6 +6,9 @@
  * one per bucket with a bit for each engine that said the same, and a few
  * that differ.  So each wrong engine is named, and none that was right.
  *
+ * With several source ranks each rank's share of a bucket counts as a bucket
+ * here.
+ *
  * Pure: no I/O, no clock; no allocation after claims_init().
  */
 #ifndef WEIR_CLAIMS_H

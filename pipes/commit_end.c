@@ -41,7 +41,15 @@ void commit_drained(struct commit_io *c, const struct m_drained *d)
 {
 	if (c->m.state > CS_HASH)
 		return; /* said again after a restart */
+	if (d->shares.n > c->plan.nranks) {
+		commit_fail(c, log_error(E_PROTO, "drained of %u shares",
+					 d->shares.n));
+		return;
+	}
 	c->drained = *d;
+	c->drained.shares.v = c->shares;
+	for (uint32_t i = 0; i < d->shares.n; i++)
+		c->shares[i] = d->shares.v[i];
 	c->has_drained = true;
 	commit_take_drained(c);
 }
@@ -50,11 +58,16 @@ void commit_drained(struct commit_io *c, const struct m_drained *d)
  * then. */
 void commit_take_drained(struct commit_io *c)
 {
+	int rc;
+
 	if (!c->has_drained || (c->m.state != CS_LOAD && c->m.state != CS_HASH))
 		return;
-	c->goal.content = c->drained.content;
+	rc = engine_goal_content(&c->goal, &c->drained.content,
+				 c->drained.shares.v, c->drained.shares.n);
 	commit_phase(c, PHASE_SEAL);
-	if (c->m.state == CS_HASH)
+	if (rc < 0)
+		commit_fail(c, rc);
+	else if (c->m.state == CS_HASH)
 		compare_content(c);
 	else
 		commit_feed(c, CE_DRAINED, 0);
@@ -72,8 +85,7 @@ void commit_ask_receipts(struct commit_io *c)
 
 void commit_receipt(struct commit_io *c, struct engine *e, int rc)
 {
-	struct receipt_want w = { .proof = (uint8_t)c->conf->accept_proof,
-				  .content = c->drained.content };
+	struct receipt_want w = { .proof = (uint8_t)c->conf->accept_proof };
 
 	if (rc < 0) {
 		commit_lose(c, e->id, rc, e->cause, false);
@@ -146,11 +158,13 @@ static void fill_decision(struct commit_io *c, const bool *skip,
 	d->epoch = c->goal.epoch;
 	d->version = c->goal.version;
 	d->content = c->goal.content;
+	d->shares.v = c->shares;
+	d->shares.n = engine_goal_shares(&c->goal, c->shares);
 	d->structure = c->plan.structure;
 	d->proof = receipt_proof(c->engine, c->m.nengines, skip);
 	d->bytes = c->plan.bytes;
 	d->wall_ms = clock_wall_ms();
-	d->source = slice_of(c->plan.source);
+	d->source = slice_of(c->plan.rank[0].source);
 	for (uint32_t i = 0; i < c->m.nengines; i++)
 		c->who[i].excluded = skip[i];
 	d->engines.v = c->who;

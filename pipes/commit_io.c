@@ -347,6 +347,8 @@ static void release(struct commit_io *c)
 	free(c->who);
 	free(c->endpoints);
 	free(c->files);
+	free(c->share);
+	free(c->shares);
 	free(c->boots);
 	free(c->engine);
 }

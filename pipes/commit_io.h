@@ -67,7 +67,8 @@ struct commit_io {
 	bool has_plan;
 	struct m_opened_engine *who;	/* by engine id; borrows from plan */
 	struct slice *endpoints;	/* who's workers */
-	struct m_slotfile *files;
+	struct m_slotfile *files;	/* by file id */
+	struct engine_share *share;	/* goal's, by source rank */
 	struct m_boot *boots;		/* as sent in `opened` */
 	uint32_t nboots;
 
@@ -88,6 +89,7 @@ struct commit_io {
 	struct loop_timer end_timer;
 
 	struct m_drained drained;	/* of whenever it was said */
+	struct m_share *shares;		/* its own, and room for the goal's */
 	bool has_drained;
 	struct digest published;	/* content of an already decided one */
 	int64_t start_ms, phase_ms[PHASE_N];

@@ -143,6 +143,13 @@ static void list_files(struct commit_io *c)
 		c->files[i].header = p->file[i].header;
 		c->files[i].digest = p->file[i].digest;
 	}
+	c->share = xcalloc(p->nranks, sizeof *c->share);
+	c->shares = xcalloc(p->nranks, sizeof *c->shares);
+	for (uint32_t r = 0; r < p->nranks; r++) {
+		c->share[r].files = c->files + p->rank[r].first;
+		c->share[r].nfiles = p->rank[r].files;
+		c->share[r].bytes = p->rank[r].bytes;
+	}
 }
 
 static void set_goal(struct commit_io *c)
@@ -152,12 +159,11 @@ static void set_goal(struct commit_io *c)
 	g->registry = c->reg.id;
 	g->run = c->s->run.name;
 	g->instance = c->s->run.instance;
-	g->bytes = c->plan.bytes;
 	g->buckets = c->plan.nbuckets;
 	g->proof = (uint8_t)c->conf->accept_proof;
 	g->structure = c->plan.structure;
-	g->files = c->files;
-	g->nfiles = c->plan.nfiles;
+	g->share = c->share;
+	g->nshares = c->plan.nranks;
 	g->lease_ms = (uint64_t)c->conf->engine_timeout_ms;
 	/* The number is not known before the probes. */
 	g->version = c->conf->weight_version;
@@ -197,18 +203,33 @@ static void restore_boot(struct engine *e, const struct m_boot *b)
 				 SLICE_ARG(b->id));
 }
 
+/* What was decided is what engines are brought to. */
+static int resume_decided(struct commit_io *c)
+{
+	struct reg_rec d = { 0 };
+	const struct m_decision *m = &d.m.decision;
+	int rc = registry_decision(&c->reg, c->mine.m.open.version, &d);
+
+	commit_resume_decided(&c->m);
+	if (rc > 0)
+		rc = engine_goal_content(&c->goal, &m->content, m->shares.v,
+					 m->shares.n);
+	reg_rec_release(&d);
+	return rc;
+}
+
 /* As it was before we were killed: exclusions, boots, whether it is decided. */
-static void restore(struct commit_io *c)
+static int restore(struct commit_io *c)
 {
 	const struct m_open *o = &c->mine.m.open;
+	int rc = 0;
 
 	if (c->ahead)
-		commit_resume_decided(&c->m);
+		rc = resume_decided(c);
 	else
 		commit_resume(&c->m);
 	c->goal.version = o->version;
 	c->goal.epoch = o->epoch;
-	c->goal.content = c->published;
 	c->s->epoch = o->epoch;
 	for (uint32_t i = 0; i < o->engines.n; i++) {
 		const struct m_opened_engine *w = &o->engines.v[i];
@@ -220,6 +241,7 @@ static void restore(struct commit_io *c)
 		if (o->boots.v[i].engine < c->m.nengines)
 			restore_boot(c->engine[o->boots.v[i].engine],
 				     &o->boots.v[i]);
+	return rc;
 }
 
 int commit_plan_open(struct commit_io *c, const struct m_end *end)
@@ -252,9 +274,11 @@ int commit_plan_open(struct commit_io *c, const struct m_end *end)
 	/* Of an earlier instance it counts once the registry is ours: then it
 	 * can end the run.  A decided run goes forward (I13). */
 	if (c->resumed || c->ahead)
-		restore(c);
+		rc = restore(c);
 	else
 		arm_run_deadline(c);
+	if (rc < 0)
+		return rc;
 	commit_feed(c, CE_PLAN, 0);
 	return 0;
 }
@@ -400,9 +424,8 @@ static int check_mine(struct commit_io *c)
 		reg_rec_release(&c->mine);
 		rc = read_mine(c);
 		if (rc == 0 && c->ahead) {
-			commit_resume_decided(&c->m);
 			c->resumed = false;
-			c->goal.content = c->published;
+			rc = resume_decided(c);
 		}
 	}
 	if (rc < 0 || c->open_written || c->ahead)

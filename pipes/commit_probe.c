@@ -114,6 +114,7 @@ static int check_part(struct commit_io *c, struct engine *e,
 		      const struct engine_part *p)
 {
 	const struct engine_facts *f = &p->facts;
+	uint64_t need = engine_share(e, p)->bytes;
 
 	if (p->reborn)
 		return log_error(E_UNAVAIL,
@@ -124,12 +125,11 @@ static int check_part(struct commit_io *c, struct engine *e,
 				 "engine %s (%s) belongs to registry %s, ours "
 				 "is %s; start it with --adopt to take it over",
 				 e->name, p->endpoint, f->registry, c->reg.id);
-	if (!c->resumed && c->m.state == CS_PROBE && f->room < c->plan.bytes)
+	if (!c->resumed && c->m.state == CS_PROBE && f->room < need)
 		return log_error(E_UNAVAIL,
 				 "engine %s (%s) has room for %llu bytes, the "
 				 "version needs %llu",
-				 e->name, p->endpoint, (ull)f->room,
-				 (ull)c->plan.bytes);
+				 e->name, p->endpoint, (ull)f->room, (ull)need);
 	return 0;
 }
 

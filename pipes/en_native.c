@@ -101,7 +101,7 @@ FILL(probe)
 	m->probe.fence = fence(e->goal);
 	m->probe.name = slice_of(e->name);
 	m->probe.version = e->goal->version;
-	m->probe.bytes = e->goal->bytes;
+	m->probe.bytes = engine_share(e, p)->bytes;
 	m->probe.workers = p->workers;
 }
 ASK(probe)
@@ -109,6 +109,7 @@ ASK(probe)
 FILL(begin)
 {
 	const struct engine_goal *g = e->goal;
+	const struct engine_share *s = engine_share(e, p);
 
 	(void)ask;
 	m->type = M_begin;
@@ -116,13 +117,13 @@ FILL(begin)
 	m->begin.boot = slice_of(p->boot);
 	m->begin.version = g->version;
 	m->begin.structure = g->structure;
-	m->begin.bytes = g->bytes;
+	m->begin.bytes = s->bytes;
 	m->begin.buckets = g->buckets;
 	m->begin.proof = g->proof;
 	m->begin.worker = p->worker;
 	m->begin.workers = p->workers;
-	m->begin.files.v = (struct m_slotfile *)g->files;
-	m->begin.files.n = g->nfiles;
+	m->begin.files.v = (struct m_slotfile *)s->files;
+	m->begin.files.n = s->nfiles;
 }
 ASK(begin)
 
@@ -152,7 +153,7 @@ FILL(swap)
 	m->swap.fence = fence(e->goal);
 	m->swap.boot = slice_of(p->boot);
 	m->swap.version = e->goal->version;
-	m->swap.content = e->goal->content;
+	m->swap.content = engine_share(e, p)->content;
 	m->swap.token = ask->token;
 }
 ASK(swap)

@@ -45,17 +45,25 @@ enum engine_call {
 };
 const char *engine_call_name(enum engine_call c);	/* "probe" */
 
+/* What of a version the workers of one source rank are to hold. */
+struct engine_share {
+	const struct m_slotfile *files;
+	uint32_t nfiles;
+	uint64_t bytes;
+	struct digest content;
+};
+
 /* What a run wants of its engines; lent, unchanged while calls are open. */
 struct engine_goal {
 	const char *registry, *run;
 	uint64_t epoch;
 	uint32_t instance;		/* of commit */
-	uint64_t version, bytes;
+	uint64_t version;
 	uint32_t buckets;
 	uint8_t proof;			/* enum proof_level asked for */
 	struct digest structure, content;
-	const struct m_slotfile *files;
-	uint32_t nfiles;
+	struct engine_share *share;	/* by source rank */
+	uint32_t nshares;		/* 1: all workers hold the same */
 	uint64_t lease_ms;		/* of a pause */
 };
 
@@ -125,6 +133,17 @@ struct engine_ops {
 	engine_fn *call[EC_N];
 	void (*close)(struct engine *e);
 };
+
+/* What this part is to hold. */
+const struct engine_share *engine_share(const struct engine *e,
+					const struct engine_part *p);
+/* The content of the version and, of several source ranks, of their shares
+ * (else n is 0).  -E_DATA, logged, if they are not as many. */
+int engine_goal_content(struct engine_goal *g, const struct digest *content,
+			const struct m_share *share, uint32_t n);
+/* For records: the shares; room for g->nshares.  Returns how many, 0 of one
+ * source. */
+uint32_t engine_goal_shares(const struct engine_goal *g, struct m_share *out);
 
 extern const struct engine_ops en_native_ops;
 /* NULL if this build has no adapter for the kind. */

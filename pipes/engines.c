@@ -128,6 +128,33 @@ struct engine *engine_add(struct engine_host *h, uint32_t id,
 	return ops->open(e) < 0 ? NULL : e;
 }
 
+const struct engine_share *engine_share(const struct engine *e,
+					const struct engine_part *p)
+{
+	const struct engine_goal *g = e->goal;
+
+	return &g->share[g->nshares > 1 ? p->worker : 0];
+}
+
+int engine_goal_content(struct engine_goal *g, const struct digest *content,
+			const struct m_share *share, uint32_t n)
+{
+	if (n != (g->nshares > 1 ? g->nshares : 0))
+		return log_error(E_DATA, "a version of %u shares, not of %u", n,
+				 g->nshares);
+	g->content = *content;
+	for (uint32_t i = 0; i < g->nshares; i++)
+		g->share[i].content = n ? share[i].content : *content;
+	return 0;
+}
+
+uint32_t engine_goal_shares(const struct engine_goal *g, struct m_share *out)
+{
+	for (uint32_t i = 0; g->nshares > 1 && i < g->nshares; i++)
+		out[i].content = g->share[i].content;
+	return g->nshares > 1 ? g->nshares : 0;
+}
+
 void engine_ask(struct engine *e, const struct engine_ask *ask)
 {
 	e->pending[ask->call].due = false;

@@ -73,11 +73,12 @@ static struct slice text_of(const char *s)
 static int emit_version(struct builder *b)
 {
 	struct msg m = { .type = M_version };
+	struct slice source = text_of(b->in->source.dir.real);
 
 	m.version = (struct m_version){
 		.format = 1,
 		.model = text_of(b->in->fleet.model),
-		.source = text_of(b->in->source.dir.real),
+		.sources = { &source, 1 },
 		.transport = text_of(b->in->transport),
 		.bucket_size = b->conf->bucket_size,
 		.split = b->conf->split_tensors,

@@ -15,7 +15,7 @@ struct reading {
 	struct digest_state digest;
 	enum msg_type last;
 	uint64_t records, tensors, bytes;
-	size_t file_cap, engine_cap, receiver_cap, bucket_cap;
+	size_t file_cap, engine_cap, receiver_cap, bucket_cap, share_cap;
 	size_t off; /* of this record */
 	bool ended;
 };
@@ -56,10 +56,12 @@ static int read_version(struct reading *r, const struct m_version *m)
 		return bad(r, "format %u, this program reads %d", m->format,
 			   PLAN_FORMAT);
 	p->model = dup_slice(m->model);
-	p->source = dup_slice(m->source);
 	p->transport = dup_slice(m->transport);
 	p->structure = m->structure;
-	return 0;
+	p->rank = xcalloc(m->sources.n, sizeof *p->rank);
+	for (; p->nranks < m->sources.n; p->nranks++)
+		p->rank[p->nranks].source = dup_slice(m->sources.v[p->nranks]);
+	return p->nranks ? 0 : bad(r, "no source");
 }
 
 /* Relative, and every part of it goes down. */
@@ -78,9 +80,28 @@ static bool path_stays_below(struct slice path)
 	return true;
 }
 
+/* Files come rank after rank. */
+static int add_to_rank(struct reading *r, const struct m_file *m)
+{
+	struct plan *p = r->p;
+	struct plan_rank *k;
+
+	if (m->rank >= p->nranks ||
+	    (m->id && p->file[m->id - 1].rank > m->rank))
+		return bad(r, "file %u of rank %u is out of order", m->id,
+			   m->rank);
+	k = &p->rank[m->rank];
+	if (k->files++ == 0)
+		k->first = m->id;
+	if (__builtin_add_overflow(k->bytes, m->bytes, &k->bytes))
+		return bad(r, "the sum of bytes overflows");
+	return 0;
+}
+
 static int read_file(struct reading *r, const struct m_file *m)
 {
 	struct plan *p = r->p;
+	int rc;
 
 	if (m->id != p->nfiles)
 		return bad(r, "file %u, should be %u", m->id, p->nfiles);
@@ -91,9 +112,13 @@ static int read_file(struct reading *r, const struct m_file *m)
 		return bad(r, "file %u: kind %u, header %llu of %llu bytes",
 			   m->id, m->kind, (unsigned long long)m->header,
 			   (unsigned long long)m->bytes);
+	rc = add_to_rank(r, m);
+	if (rc < 0)
+		return rc;
 	p->file = grown(p->file, p->nfiles, &r->file_cap, sizeof *p->file);
 	p->file[p->nfiles++] = (struct plan_file){
 		.path = dup_slice(m->path),
+		.rank = m->rank,
 		.bytes = m->bytes,
 		.header = m->header,
 		.dev = m->dev,
@@ -115,6 +140,7 @@ static void add_receiver(struct reading *r, struct slice endpoint,
 	p->receiver[p->nreceivers++] = (struct plan_receiver){
 		.endpoint = dup_slice(endpoint),
 		.engine = p->nengines,
+		.rank = p->nranks > 1 ? worker : 0,
 		.worker = worker,
 	};
 }
@@ -162,6 +188,13 @@ static int read_engine(struct reading *r, const struct m_engine *m)
 	rc = add_receivers(r, m, first);
 	if (rc < 0)
 		return rc;
+	if (p->nranks > 1 &&
+	    (m->workers.n != p->nranks || p->nreceivers - first != p->nranks))
+		return bad(r,
+			   "engine %u: %u workers at %u receivers, there "
+			   "are %u source ranks",
+			   m->id, m->workers.n, p->nreceivers - first,
+			   p->nranks);
 	p->engine = grown(p->engine, p->nengines, &r->engine_cap,
 			  sizeof *p->engine);
 	p->engine[p->nengines++] = (struct plan_engine){
@@ -201,41 +234,63 @@ static int check_part(struct reading *r, const struct m_part *part,
 	return 0;
 }
 
-static int check_parts(struct reading *r, const struct m_bucket *m)
+/* sum: of each rank. */
+static int check_parts(struct reading *r, const struct m_bucket *m,
+		       uint64_t *sum)
 {
-	uint64_t sum = 0;
+	uint64_t largest = 0;
 
 	for (uint32_t i = 0; i < m->parts.n; i++) {
 		const struct m_part *part = &m->parts.v[i];
 		int rc = check_part(r, part, i ? part - 1 : NULL);
+		uint32_t rank;
 
 		if (rc < 0)
 			return rc;
-		if (__builtin_add_overflow(sum, part->bytes, &sum))
+		rank = r->p->file[part->file].rank;
+		if (__builtin_add_overflow(sum[rank], part->bytes, &sum[rank]))
 			return bad(r, "bucket %u: its size overflows", m->id);
-		r->tensors += part->kind == PART_TENSOR && part->start == 0;
+		if (sum[rank] > largest)
+			largest = sum[rank];
+		r->tensors += part->kind == PART_TENSOR && part->start == 0 &&
+			      rank == 0;
 	}
-	if (sum != m->bytes)
+	if (largest != m->bytes)
 		return bad(r, "bucket %u: %llu bytes, its parts have %llu",
 			   m->id, (unsigned long long)m->bytes,
-			   (unsigned long long)sum);
+			   (unsigned long long)largest);
 	return 0;
+}
+
+/* Where the sums of this bucket's ranks go. */
+static uint64_t *next_share(struct reading *r)
+{
+	struct plan *p = r->p;
+	uint64_t *v;
+
+	p->share = grown(p->share, p->nbuckets, &r->share_cap,
+			 p->nranks * sizeof *p->share);
+	v = p->share + (size_t)p->nbuckets * p->nranks;
+	memset(v, 0, p->nranks * sizeof *v);
+	return v;
 }
 
 static int read_bucket(struct reading *r, const struct m_bucket *m)
 {
 	struct plan *p = r->p;
+	uint64_t sum = 0, *share = p->nranks > 1 ? next_share(r) : &sum;
 	int rc;
 
 	if (m->id != p->nbuckets)
 		return bad(r, "bucket %u, should be %u", m->id, p->nbuckets);
-	if (p->nbuckets == ID_NONE - 1)
+	if (p->nbuckets == (ID_NONE - 1) / p->nranks)
 		return bad(r, "too many buckets");
-	rc = check_parts(r, m);
+	rc = check_parts(r, m, share);
 	if (rc < 0)
 		return rc;
-	if (__builtin_add_overflow(r->bytes, m->bytes, &r->bytes))
-		return bad(r, "the sum of bytes overflows");
+	for (uint32_t k = 0; k < p->nranks; k++)
+		if (__builtin_add_overflow(r->bytes, share[k], &r->bytes))
+			return bad(r, "the sum of bytes overflows");
 	p->bucket = grown(p->bucket, p->nbuckets, &r->bucket_cap,
 			  sizeof *p->bucket);
 	p->bucket[p->nbuckets++] = (struct plan_bucket){
@@ -258,8 +313,11 @@ static int read_end(struct reading *r, const struct m_end *m)
 		return bad(r, "the sums of the end record differ");
 	if (!digest_eq(&d, &m->digest))
 		return bad(r, "the digest of the end record differs");
-	if (p->nfiles == 0 || p->nengines == 0 || p->nbuckets == 0)
+	if (p->nengines == 0 || p->nbuckets == 0)
 		return bad(r, "the plan is empty");
+	for (uint32_t k = 0; k < p->nranks; k++)
+		if (p->rank[k].files == 0)
+			return bad(r, "rank %u has no files", k);
 	p->tensors = m->tensors;
 	p->bytes = m->bytes;
 	p->end = *m;
@@ -347,15 +405,33 @@ void plan_close(struct plan *p)
 	}
 	for (uint32_t i = 0; i < p->nreceivers; i++)
 		free(p->receiver[i].endpoint);
+	for (uint32_t i = 0; i < p->nranks; i++)
+		free(p->rank[i].source);
+	free(p->rank);
+	free(p->share);
 	free(p->file);
 	free(p->engine);
 	free(p->receiver);
 	free(p->bucket);
 	free(p->model);
-	free(p->source);
 	free(p->transport);
 	rec_close(&p->rec);
 	*p = (struct plan){ 0 };
+}
+
+uint64_t plan_share(const struct plan *p, uint32_t b, uint32_t rank)
+{
+	return p->nranks > 1 ? p->share[(size_t)b * p->nranks + rank]
+			     : p->bucket[b].bytes;
+}
+
+uint64_t plan_bucket_bytes(const struct plan *p, uint32_t b)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t k = 0; k < p->nranks; k++)
+		sum += plan_share(p, b, k);
+	return sum;
 }
 
 int plan_bucket(const struct plan *p, uint32_t b, struct msg *m,

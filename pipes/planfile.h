@@ -5,8 +5,11 @@
  * `end` record over its link opens the same file, checks that its own end
  * record is equal (digest over all frames before it), and from then on holds
  * the plan without holding its tensors in memory: the file is mapped, and of
- * buckets only the offsets are kept (24 bytes each).  A restarted stage does
- * just the same; nothing is replayed.
+ * buckets only the offsets are kept (24 bytes each, and 8 for each of several
+ * source ranks).  A restarted stage does just the same; nothing is replayed.
+ *
+ * With several source ranks worker r of every engine receives rank r, through
+ * a receiver of its own.
  *
  * Order is checked here once: version, files, engines, buckets, end; ids
  * count from 0; sums agree.  -E_DATA naming record and file otherwise.
@@ -19,8 +22,15 @@
 
 #define PLAN_FILE "plan.weir"	/* in a run directory */
 
+struct plan_rank {			/* a source rank; its files are adjacent */
+	char *source;			/* directory */
+	uint32_t first, files;		/* file ids */
+	uint64_t bytes;			/* of its files: what its workers receive */
+};
+
 struct plan_file {			/* a copy of m_file, path terminated */
 	char *path;
+	uint32_t rank;
 	uint64_t bytes, header, dev, ino;
 	int64_t mtime_ns;
 	struct digest digest;
@@ -29,6 +39,7 @@ struct plan_file {			/* a copy of m_file, path terminated */
 
 struct plan_receiver {			/* workers that share an endpoint */
 	char *endpoint;
+	uint32_t rank;			/* whose files it receives */
 	uint32_t engine, worker, workers; /* engine id, first worker, count */
 };
 
@@ -41,26 +52,31 @@ struct plan_engine {
 
 struct plan_bucket {
 	uint64_t off;			/* of its record in the file */
-	uint64_t bytes;
+	uint64_t bytes;			/* of the largest rank: what credit is for */
 	bool exclusive;
 };
 
 struct plan {
 	struct rec_reader rec;		/* mapped */
-	char *model, *source, *transport;
+	char *model, *transport;
 	struct digest structure;
+	struct plan_rank *rank;
 	struct plan_file *file;
 	struct plan_engine *engine;
 	struct plan_receiver *receiver;
 	struct plan_bucket *bucket;
-	uint32_t nfiles, nengines, nreceivers, nbuckets;
-	uint64_t tensors, bytes;	/* bytes: sum over buckets */
+	uint64_t *share;		/* see plan_share(); NULL for one rank */
+	uint32_t nranks, nfiles, nengines, nreceivers, nbuckets;
+	uint64_t tensors, bytes;	/* bytes: what one engine receives */
 	struct m_end end;
 };
 
 /* dirfd/name: usually a run directory and PLAN_FILE. */
 int plan_open(struct plan *p, int dirfd, const char *name);
 void plan_close(struct plan *p);
+/* Bytes of a bucket that are one rank's, and all of them. */
+uint64_t plan_share(const struct plan *p, uint32_t b, uint32_t rank);
+uint64_t plan_bucket_bytes(const struct plan *p, uint32_t b);
 /* Decodes bucket b again; m borrows p and a. */
 int plan_bucket(const struct plan *p, uint32_t b, struct msg *m,
 		struct msg_arena *a);

@@ -40,22 +40,24 @@ static int check_identity(const struct engine *e, const struct engine_part *p)
 	return rc ? rc : bad_number(e, "workers", p->workers, r->workers);
 }
 
-static int check_content(const struct engine *e, const struct engine_receipt *r,
+static int check_content(const struct engine *e, const struct engine_part *p,
 			 const struct receipt_want *w)
 {
+	const struct engine_receipt *r = p->receipt;
+	const struct engine_share *s = engine_share(e, p);
 	char want[DIGEST_HEX], got[DIGEST_HEX];
 
-	if (r->bytes != e->goal->bytes)
+	if (r->bytes != s->bytes)
 		return log_error(E_DATA,
 				 "engine %s: holds %llu bytes, expected %llu",
 				 e->name, (unsigned long long)r->bytes,
-				 (unsigned long long)e->goal->bytes);
-	if (!digest_eq(&r->received, &w->content))
+				 (unsigned long long)s->bytes);
+	if (!digest_eq(&r->received, &s->content))
 		return log_error(E_DATA,
 				 "engine %s: received content %s, the source "
 				 "has %s",
 				 e->name, digest_hex(&r->received, got),
-				 digest_hex(&w->content, want));
+				 digest_hex(&s->content, want));
 	if (r->proof < w->proof)
 		return log_error(E_PROTO,
 				 "engine %s: proof level \"%s\", at least "
@@ -76,7 +78,7 @@ int receipt_check(const struct engine *e, const struct receipt_want *w)
 					 e->name);
 		rc = check_identity(e, p);
 		if (rc == 0)
-			rc = check_content(e, p->receipt, w);
+			rc = check_content(e, p, w);
 		if (rc < 0)
 			return rc;
 	}
@@ -97,14 +99,19 @@ static const struct engine *peer_of(struct engine *const *v, uint32_t engine,
 				    uint32_t part, const bool *skip,
 				    const struct engine_receipt **out)
 {
-	const struct engine_receipt *r = v[engine]->part[part].receipt;
+	const struct engine_part *own = &v[engine]->part[part];
+	const struct engine_share *s = engine_share(v[engine], own);
+	const struct engine_receipt *r = own->receipt;
 
 	for (uint32_t i = 0; i <= engine; i++) {
 		uint32_t n = i == engine ? part : v[i]->nparts;
 
 		for (uint32_t k = 0; !skip[i] && k < n; k++) {
-			*out = v[i]->part[k].receipt;
-			if (*out && is_comparable(*out, r))
+			const struct engine_part *p = &v[i]->part[k];
+
+			*out = p->receipt;
+			if (*out && engine_share(v[i], p) == s &&
+			    is_comparable(*out, r))
 				return v[i];
 		}
 	}

@@ -11,14 +11,13 @@
 
 struct receipt_want {
 	uint8_t proof;			/* lowest level that counts */
-	struct digest content;		/* what the source hashed to */
 };
 
-/* Every part's receipt of an engine, against its goal and the boots that it
- * was begun with.  -E_DATA (bytes, digest), -E_PROTO (anything else). */
+/* Every part's receipt of an engine, against its goal (what the source hashed
+ * to included) and the boots that it was begun with.  -E_DATA (bytes, digest), -E_PROTO (anything else). */
 int receipt_check(const struct engine *e, const struct receipt_want *w);
 /* Installed digests of engines with the same literal post-load are equal,
- * unless it is declared to vary.  -E_DATA naming two engines; *odd is the
+ * unless it is declared to vary; of several source ranks, of equal rank.  -E_DATA naming two engines; *odd is the
  * later one.  skip[i]: engine i is out. */
 int receipt_agree(struct engine *const *v, uint32_t n, const bool *skip,
 		  uint32_t *odd);

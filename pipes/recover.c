@@ -7,6 +7,7 @@
 
 struct recover_item {
 	struct engine_goal goal;
+	struct engine_share *share; /* the goal's */
 	char *registry, *run;	    /* the goal's */
 	struct m_opened_engine who; /* borrows; see `copy` */
 	struct buf copy;	    /* a record that outlives its arena */
@@ -22,6 +23,22 @@ static struct recover_item *new_item(struct recover *r)
 	return &r->item[r->nitems++];
 }
 
+/* The shares that a record names; of an undecided run it is only known that
+ * there is a goal. */
+static int set_content(struct recover_item *it, const struct digest *content,
+		       const struct m_share *share, uint32_t n)
+{
+	if (n && n != it->who.workers.n)
+		return log_error(E_DATA,
+				 "engine %.*s: %u workers, the version has %u "
+				 "shares",
+				 SLICE_ARG(it->who.name), it->who.workers.n, n);
+	it->goal.nshares = n ? n : 1;
+	it->share = it->goal.share =
+		xcalloc(it->goal.nshares, sizeof *it->share);
+	return engine_goal_content(&it->goal, content, share, n);
+}
+
 static void name_goal(struct recover_item *it, const char *registry,
 		      struct slice run)
 {
@@ -30,11 +47,14 @@ static void name_goal(struct recover_item *it, const char *registry,
 }
 
 /* What `open` names.  An excluded engine was cancelled; it is again. */
-static void add_open(struct recover *r, bool decided)
+static int add_open(struct recover *r, bool decided)
 {
 	const struct m_open *o = &r->open.m.open;
+	const struct m_decision none = { 0 };
+	const struct m_decision *d = decided ? &r->decision.m.decision : &none;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < o->engines.n; i++) {
+	for (uint32_t i = 0; i < o->engines.n && rc == 0; i++) {
 		struct recover_item *it = new_item(r);
 
 		it->who = o->engines.v[i];
@@ -42,10 +62,10 @@ static void add_open(struct recover *r, bool decided)
 		it->goal.epoch = o->epoch;
 		it->goal.instance = o->instance;
 		it->goal.version = o->version;
-		if (decided)
-			it->goal.content = r->decision.m.decision.content;
 		name_goal(it, r->reg->id, o->run);
+		rc = set_content(it, &d->content, d->shares.v, d->shares.n);
 	}
+	return rc;
 }
 
 /* Lists of a record live until the arena's next use: each gets its own. */
@@ -68,9 +88,9 @@ static int add_attention(struct recover *r, struct slice frame)
 	it->goal.epoch = m.attention.epoch;
 	it->goal.instance = UINT32_MAX;
 	it->goal.version = m.attention.version;
-	it->goal.content = m.attention.content;
 	name_goal(it, r->reg->id, m.attention.run);
-	return 0;
+	return set_content(it, &m.attention.content, m.attention.shares.v,
+			   m.attention.shares.n);
 }
 
 static int read_attention(struct recover *r)
@@ -123,24 +143,31 @@ static int read_open(struct recover *r, const char *own_run)
 		r->engine_ms = (int64_t)r->open.m.open.engine_ms;
 	if ((int64_t)r->open.m.open.load_ms > r->load_ms)
 		r->load_ms = (int64_t)r->open.m.open.load_ms;
-	add_open(r, rc > 0);
-	return registry_open_write(r->reg, &r->open.m);
+	rc = add_open(r, rc > 0);
+	return rc < 0 ? rc : registry_open_write(r->reg, &r->open.m);
 }
 
 int attention_append(struct buf *b, const struct engine *e,
 		     const struct m_opened_engine *who, bool decided)
 {
+	struct m_share *share = xcalloc(e->goal->nshares, sizeof *share);
 	struct msg m = { .type = M_attention };
+	int rc;
 
 	m.attention.run = slice_of(e->goal->run);
 	m.attention.epoch = e->goal->epoch;
 	m.attention.version = e->goal->version;
-	if (decided)
+	if (decided) {
 		m.attention.content = e->goal->content;
+		m.attention.shares.v = share;
+		m.attention.shares.n = engine_goal_shares(e->goal, share);
+	}
 	m.attention.decided = decided;
 	m.attention.engine = *who;
 	m.attention.cause = slice_of(e->cause);
-	return rec_append(b, &m);
+	rc = rec_append(b, &m);
+	free(share);
+	return rc;
 }
 
 /* Attention first: killed between the two, `open` is only tried again. */
@@ -245,6 +272,7 @@ void recover_release(struct recover *r)
 	bring_release(&r->bring);
 	engine_host_release(&r->host);
 	for (uint32_t i = 0; i < r->nitems; i++) {
+		free(r->item[i].share);
 		free(r->item[i].registry);
 		free(r->item[i].run);
 		buf_release(&r->item[i].copy);

@@ -18,6 +18,16 @@ static struct srcdir_id id_of(const struct plan_file *f)
 				   .mtime_ns = f->mtime_ns };
 }
 
+static struct srcdir *dir_of(const struct srcfiles *s, uint32_t file)
+{
+	return &s->dir[s->plan->file[file].rank];
+}
+
+static const char *source_of(const struct srcfiles *s, uint32_t file)
+{
+	return s->plan->rank[s->plan->file[file].rank].source;
+}
+
 static int hash_header(int fd, const struct plan_file *f, char *room,
 		       struct digest *out)
 {
@@ -56,7 +66,7 @@ static int check_header(const struct srcfiles *s, uint32_t i)
 		return log_error(E_DATA,
 				 "%s/%s: its header changed since the "
 				 "plan was made; plan again",
-				 s->plan->source, f->path);
+				 source_of(s, i), f->path);
 	return 0;
 }
 
@@ -64,7 +74,7 @@ static int open_one(struct srcfiles *s, uint32_t i)
 {
 	const struct plan_file *f = &s->plan->file[i];
 	struct srcdir_id id = id_of(f);
-	int fd = srcdir_open_same(&s->dir, f->path, &id);
+	int fd = srcdir_open_same(dir_of(s, i), f->path, &id);
 
 	if (fd < 0)
 		return fd;
@@ -75,15 +85,18 @@ static int open_one(struct srcfiles *s, uint32_t i)
 
 int srcfiles_open(struct srcfiles *s, const struct plan *plan)
 {
-	int rc;
+	int rc = 0;
 
 	*s = (struct srcfiles){ .plan = plan };
-	s->dir.fd = -1;
+	s->dir = xcalloc(plan->nranks, sizeof(*s->dir));
+	for (uint32_t r = 0; r < plan->nranks; r++)
+		s->dir[r].fd = -1;
 	s->fd = xcalloc(plan->nfiles, sizeof(*s->fd));
 	s->leased = xcalloc(plan->nfiles, sizeof(*s->leased));
 	for (uint32_t i = 0; i < plan->nfiles; i++)
 		s->fd[i] = -1;
-	rc = srcdir_open(&s->dir, plan->source);
+	for (uint32_t r = 0; rc == 0 && r < plan->nranks; r++)
+		rc = srcdir_open(&s->dir[r], plan->rank[r].source);
 	for (uint32_t i = 0; rc == 0 && i < plan->nfiles; i++)
 		rc = open_one(s, i);
 	if (rc < 0)
@@ -106,7 +119,9 @@ void srcfiles_close(struct srcfiles *s)
 	}
 	free(s->fd);
 	free(s->leased);
-	srcdir_release(&s->dir);
+	for (uint32_t r = 0; r < s->plan->nranks; r++)
+		srcdir_release(&s->dir[r]);
+	free(s->dir);
 	*s = (struct srcfiles){ 0 };
 }
 
@@ -122,7 +137,7 @@ uint32_t srcfiles_watch(struct srcfiles *s)
 		broken++;
 		log_warn("%s/%s was opened for writing; it is read a second "
 			 "time",
-			 s->plan->source, s->plan->file[i].path);
+			 source_of(s, i), s->plan->file[i].path);
 	}
 	return broken;
 }
@@ -132,7 +147,8 @@ int srcfiles_check(struct srcfiles *s)
 	for (uint32_t i = 0; i < s->plan->nfiles; i++) {
 		const struct plan_file *f = &s->plan->file[i];
 		struct srcdir_id id = id_of(f);
-		int rc = srcdir_check_same(&s->dir, f->path, s->fd[i], &id);
+		int rc =
+			srcdir_check_same(dir_of(s, i), f->path, s->fd[i], &id);
 
 		if (rc < 0)
 			return rc;

@@ -16,7 +16,7 @@
 
 struct srcfiles {
 	const struct plan *plan;	/* lent */
-	struct srcdir dir;
+	struct srcdir *dir;		/* of each rank */
 	int *fd;
 	bool *leased;
 };

@@ -8,6 +8,7 @@
 #include "common/pool.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define WATCH_MS 200 /* a writer waits for a lease at most so long */
 #define COLD_MIN ((uint64_t)1 << 20) /* smaller reads are not asked for */
@@ -34,14 +35,15 @@ struct srchash {
 	struct pool *pool;
 	struct hash_job *job;
 	uint32_t njobs;
-	uint8_t *state; /* per bucket */
-	struct digest *digest;
-	uint32_t *queue; /* wanted, in order; a ring */
+	uint8_t *state;	       /* per bucket */
+	struct digest *digest; /* nranks of them per bucket */
+	uint32_t *queue;       /* wanted, in order; a ring */
 	uint32_t head, queued;
 	uint32_t left; /* buckets not hashed in this pass */
 	bool rest, second, failed;
 	atomic_bool cancel;
-	struct content content;
+	struct content *content; /* of each rank */
+	struct digest *share;	 /* of each rank: of a bucket, of all */
 	struct msg_arena arena;
 	struct loop_timer watch, turn;
 };
@@ -152,34 +154,43 @@ static int fold(struct srchash *h, const struct hash_job *j)
 
 	for (uint32_t i = 0; rc == 0 && i < m.bucket.parts.n; i++) {
 		const struct m_part *p = &m.bucket.parts.v[i];
+		const struct plan_file *f = &h->plan->file[p->file];
+		struct content *to = &h->content[f->rank];
 		uint32_t n = (uint32_t)content_leaves(p->bytes);
 
 		if (p->kind == PART_TENSOR)
-			rc = content_add(&h->content, CONTENT_TENSOR, p->name,
-					 p->total, p->start, leaf, n);
+			rc = content_add(to, CONTENT_TENSOR, p->name, p->total,
+					 p->start, leaf, n);
 		else if (p->kind == PART_CARRIED)
-			rc = content_add(&h->content, CONTENT_CARRIED,
-					 slice_of(h->plan->file[p->file].path),
+			rc = content_add(to, CONTENT_CARRIED, slice_of(f->path),
 					 p->total, p->start, leaf, n);
 		leaf += n;
 	}
 	return rc;
 }
 
+static int finish_contents(struct srchash *h)
+{
+	int rc = 0;
+
+	for (uint32_t r = 0; rc == 0 && r < h->plan->nranks; r++)
+		rc = content_finish(&h->content[r], &h->share[r]);
+	return rc;
+}
+
 static void end(struct srchash *h)
 {
-	struct digest content;
 	int rc = srcfiles_check(h->files);
 
 	if (rc == 0)
-		rc = content_finish(&h->content, &content);
+		rc = finish_contents(h);
 	if (rc < 0) {
 		fail(h, ID_NONE, -rc, log_cause());
 		return;
 	}
 	loop_disarm(h->loop, &h->watch);
 	h->rest = false;
-	h->ops->verified(h->arg, &content,
+	h->ops->verified(h->arg, h->share,
 			 h->second ? SOURCE_REREAD : SOURCE_LEASE);
 }
 
@@ -210,7 +221,8 @@ static void fail_read(struct srchash *h, const struct hash_job *j)
 {
 	const struct plan_file *f = &h->plan->file[j->bad_file];
 	char *cause = xasprintf(
-		"%s/%s: bucket %u: %s", h->plan->source, f->path, j->bucket,
+		"%s/%s: bucket %u: %s", h->plan->rank[f->rank].source, f->path,
+		j->bucket,
 		j->rc == -E_DATA ? "the file was truncated while it was sent"
 				 : "cannot be read");
 
@@ -218,37 +230,52 @@ static void fail_read(struct srchash *h, const struct hash_job *j)
 	free(cause);
 }
 
-static void compare(struct srchash *h, const struct hash_job *j,
-		    const struct digest *d)
+static void changed(struct srchash *h, uint32_t bucket, uint32_t rank)
 {
-	char *cause;
+	char *cause = xasprintf("%s: bucket %u changed while it was sent",
+				h->plan->rank[rank].source, bucket);
 
-	if (digest_eq(d, &h->digest[j->bucket]))
-		return;
-	cause = xasprintf("%s: bucket %u changed while it was sent",
-			  h->plan->source, j->bucket);
-	fail(h, j->bucket, E_DATA, cause);
+	fail(h, bucket, E_DATA, cause);
 	free(cause);
+}
+
+/* Pieces are in file order, and so in rank order. */
+static void digest_shares(const struct srchash *h, const struct hash_job *j,
+			  struct digest *out)
+{
+	const struct piece *p = (const void *)j->pieces.p;
+	const struct piece *end = p + j->pieces.n / sizeof *p;
+	const struct digest *leaf = (const struct digest *)j->leaves.p;
+
+	for (uint32_t r = 0; r < h->plan->nranks; r++) {
+		size_t n = 0;
+
+		for (; p < end && h->plan->file[p->file].rank == r; p++)
+			n += piece_leaves(p);
+		leaves_digest(leaf, n, &out[r]);
+		leaf += n;
+	}
 }
 
 static void take_digest(struct srchash *h, const struct hash_job *j)
 {
-	struct digest d;
+	uint32_t nranks = h->plan->nranks;
+	struct digest *own = h->digest + (size_t)j->bucket * nranks;
 
-	leaves_digest((const struct digest *)j->leaves.p,
-		      j->leaves.n / sizeof(struct digest), &d);
+	digest_shares(h, j, h->share);
 	h->left--;
-	if (h->second) {
-		compare(h, j, &d);
+	for (uint32_t r = 0; h->second && r < nranks; r++)
+		if (!digest_eq(&h->share[r], &own[r]))
+			changed(h, j->bucket, r);
+	if (h->second)
 		return;
-	}
-	h->digest[j->bucket] = d;
+	memcpy(own, h->share, nranks * sizeof *own);
 	h->state[j->bucket] = HASHED;
 	if (fold(h, j) < 0) {
 		fail(h, j->bucket, E_DATA, log_cause());
 		return;
 	}
-	h->ops->hashed(h->arg, j->bucket, &d);
+	h->ops->hashed(h->arg, j->bucket, own);
 }
 
 static void pool_ready(void *arg)
@@ -313,7 +340,10 @@ struct srchash *srchash_new(struct loop *l, struct srcfiles *files,
 	for (uint32_t i = 0; i < h->njobs; i++)
 		h->job[i] = (struct hash_job){ .job.fn = hash_bucket, .h = h };
 	h->state = xcalloc(n, 1);
-	h->digest = xcalloc(n, sizeof(*h->digest));
+	h->digest =
+		xcalloc((size_t)n * files->plan->nranks, sizeof(*h->digest));
+	h->content = xcalloc(files->plan->nranks, sizeof(*h->content));
+	h->share = xcalloc(files->plan->nranks, sizeof(*h->share));
 	h->queue = xcalloc(n, sizeof(*h->queue));
 	h->watch = (struct loop_timer){ .fn = on_watch, .arg = h };
 	h->turn = (struct loop_timer){ .fn = on_turn, .arg = h };
@@ -385,7 +415,10 @@ void srchash_free(struct srchash *h)
 	free(h->state);
 	free(h->digest);
 	free(h->queue);
-	content_release(&h->content);
+	for (uint32_t r = 0; r < h->plan->nranks; r++)
+		content_release(&h->content[r]);
+	free(h->content);
+	free(h->share);
 	msg_arena_release(&h->arena);
 	free(h);
 }

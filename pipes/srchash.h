@@ -8,7 +8,8 @@
  * second time what no lease protected, and checks that the files are what
  * they were.
  *
- * Memory: 16 bytes for each bucket and tensor, one window for each thread.
+ * Memory: 16 bytes for each rank's share of a bucket and for each tensor, one
+ * window for each thread.
  */
 #ifndef WEIR_SRCHASH_H
 #define WEIR_SRCHASH_H
@@ -19,10 +20,12 @@
 struct srchash;
 
 struct srchash_ops {
+	/* d: of each rank's share of it. */
 	void (*hashed)(void *arg, uint32_t bucket, const struct digest *d);
 	/* The source's fault; bucket may be ID_NONE.  cause is lent. */
 	void (*failed)(void *arg, uint32_t bucket, int code,
 		       const char *cause);
+	/* content: of each rank. */
 	void (*verified)(void *arg, const struct digest *content,
 			 enum source_proof proof);
 };

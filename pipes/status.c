@@ -44,6 +44,7 @@ const struct opt_spec status_spec = {
 struct row { /* one receiver of one engine */
 	char *name, *endpoint;
 	enum engine_kind kind;
+	uint32_t worker; /* the first one there */
 	bool answered;
 	char boot[65], why[128];
 	uint64_t serving, staged, pause_us;
@@ -117,7 +118,7 @@ static bool has_row(const struct status *st, struct slice name,
 }
 
 static void add_row(struct status *st, struct slice name, struct slice endpoint,
-		    enum engine_kind kind)
+		    enum engine_kind kind, uint32_t worker)
 {
 	if (has_row(st, name, endpoint))
 		return;
@@ -126,6 +127,7 @@ static void add_row(struct status *st, struct slice name, struct slice endpoint,
 		.name = xstrndup(name.p, name.n),
 		.endpoint = xstrndup(endpoint.p, endpoint.n),
 		.kind = kind,
+		.worker = worker,
 	};
 }
 
@@ -144,7 +146,7 @@ static int rows_of_fleet(struct status *st)
 
 		for (uint32_t k = 0; k < e->nworkers; k++)
 			add_row(st, slice_of(e->name), slice_of(e->endpoint[k]),
-				(enum engine_kind)e->kind);
+				(enum engine_kind)e->kind, k);
 	}
 	fleet_release(&f);
 	return rc;
@@ -159,7 +161,7 @@ static void rows_of_decision(struct status *st)
 
 		for (uint32_t k = 0; k < e->workers.n; k++)
 			add_row(st, e->name, e->workers.v[k],
-				(enum engine_kind)e->kind);
+				(enum engine_kind)e->kind, k);
 	}
 }
 
@@ -264,11 +266,21 @@ static int ask_engines(struct status *st)
 
 /* ---- what it means ---- */
 
+/* What is published, of several source ranks this worker's. */
+static const struct digest *content_for(const struct status *st,
+					const struct row *r)
+{
+	const struct m_decision *d = &st->decision.m.decision;
+
+	return r->worker < d->shares.n ? &d->shares.v[r->worker].content
+				       : &d->content;
+}
+
 static bool is_lagging(const struct status *st, const struct row *r)
 {
 	return st->has_decision &&
 	       (!r->answered || r->serving != st->version ||
-		!digest_eq(&r->content, &st->decision.m.decision.content));
+		!digest_eq(&r->content, content_for(st, r)));
 }
 
 static bool any_lags(const struct status *st)

@@ -29,7 +29,7 @@ struct conn {
 	struct transport *t;
 	uint32_t receiver;
 	int fd;		    /* -1: none */
-	uint32_t next_file; /* first that was not sent */
+	uint32_t next_file; /* of its rank, first that was not sent */
 	bool attached;
 	struct loop_timer deadline;
 };
@@ -39,8 +39,8 @@ struct host {
 	struct conn *conn;
 	struct tr_queue queue;
 	struct msg_arena arena;
-	struct m_piece piece[MSG_PARTS_MAX];
-	struct m_offer offer;
+	struct tr_pieces pieces;
+	uint32_t wave;
 	struct buf in, out;
 	uint64_t attach_seq;
 	int got[FDPASS_MAX];
@@ -101,11 +101,21 @@ static void refuse_attach(struct conn *c, int code, struct slice cause)
 	tell_failed(c->t, c->receiver, ID_NONE, code, cause);
 }
 
+/* What the receiver is to have. */
+static const struct plan_rank *rank_of(const struct transport *t,
+				       uint32_t receiver)
+{
+	const struct plan *p = t->env->plan;
+
+	return &p->rank[p->receiver[receiver].rank];
+}
+
 static int send_files(struct conn *c)
 {
 	const struct tr_env *env = c->t->env;
+	const struct plan_rank *rank = rank_of(c->t, c->receiver);
 	struct host *h = host_of(c->t);
-	uint32_t left = env->plan->nfiles - c->next_file;
+	uint32_t left = rank->files - c->next_file;
 	uint32_t n = left < FDPASS_MAX ? left : FDPASS_MAX;
 	struct msg m = { .type = M_attach };
 	int rc;
@@ -121,7 +131,8 @@ static int send_files(struct conn *c)
 	rc = msg_pack(&h->out, &m);
 	if (rc < 0)
 		return rc;
-	rc = fdpass_send(c->fd, buf_slice(&h->out), env->fd + c->next_file, n);
+	rc = fdpass_send(c->fd, buf_slice(&h->out),
+			 env->fd + rank->first + c->next_file, n);
 	if (rc < 0)
 		return log_error(-rc, "%s.fd does not take descriptors",
 				 env->plan->receiver[c->receiver].endpoint);
@@ -133,7 +144,7 @@ static void attached(struct conn *c)
 {
 	if (c->attached)
 		return;
-	if (c->next_file < c->t->env->plan->nfiles) {
+	if (c->next_file < rank_of(c->t, c->receiver)->files) {
 		if (send_files(c) < 0)
 			refuse_attach(c, E_UNAVAIL, slice_of(log_cause()));
 		return;
@@ -289,29 +300,29 @@ static const struct fan_ops host_fan = {
 static int host_offer(struct transport *t, uint32_t wave, uint32_t bucket)
 {
 	struct host *h = host_of(t);
-	int n = tr_pieces(t->env->plan, bucket, &h->arena, h->piece);
 
-	if (n < 0)
-		return n;
-	h->offer = (struct m_offer){
-		.fence = t->env->fence,
-		.version = t->env->version,
-		.wave = wave,
-		.bucket = bucket,
-		.bytes = t->env->plan->bucket[bucket].bytes,
-		.pieces = { h->piece, (uint32_t)n },
-	};
-	return 0;
+	h->wave = wave;
+	return tr_pieces_of(&h->pieces, t->env->plan, bucket, &h->arena);
 }
 
 static int host_post(struct transport *t, uint32_t receiver)
 {
+	const struct plan *p = t->env->plan;
+	const struct plan_receiver *to = &p->receiver[receiver];
 	struct host *h = host_of(t);
-	struct msg m = { .type = M_offer, .offer = h->offer };
+	const uint32_t *first = h->pieces.first + to->rank;
+	struct msg m = { .type = M_offer };
 
-	m.offer.boot = slice_of(t->env->boot[receiver]);
-	return fan_call(h->fan, receiver, &m, h->offer.bucket,
-			t->env->plan->receiver[receiver].workers,
+	m.offer = (struct m_offer){
+		.fence = t->env->fence,
+		.boot = slice_of(t->env->boot[receiver]),
+		.version = t->env->version,
+		.wave = h->wave,
+		.bucket = h->pieces.bucket,
+		.bytes = plan_share(p, h->pieces.bucket, to->rank),
+		.pieces = { h->pieces.v + first[0], first[1] - first[0] },
+	};
+	return fan_call(h->fan, receiver, &m, h->pieces.bucket, to->workers,
 			t->env->load_ms);
 }
 
@@ -344,6 +355,7 @@ static void host_close(struct transport *t)
 	free(h->conn);
 	tr_queue_release(&h->queue);
 	msg_arena_release(&h->arena);
+	tr_pieces_release(&h->pieces);
 	buf_release(&h->in);
 	buf_release(&h->out);
 	free(h);
@@ -370,6 +382,7 @@ static int host_open(struct transport *t)
 	int rc = -E_IO;
 
 	t->self = h;
+	tr_pieces_init(&h->pieces, t->env->plan);
 	h->conn = xcalloc(t->env->plan->nreceivers, sizeof(*h->conn));
 	h->fan = fan_new(t->env->loop, &host_fan, t);
 	if (h->fan)

@@ -19,21 +19,30 @@ struct mem_post {
 };
 
 struct mem {
-	char ***file; /* [receiver][file] */
+	char ***file; /* [receiver][file of its rank] */
 	struct mem_post *post;
 	size_t nposts, cap;
 	struct tr_queue queue;
 	struct msg_arena arena;
-	struct m_piece piece[MSG_PARTS_MAX];
+	struct tr_pieces pieces;
 	struct buf leaves;
 	uint32_t bucket;
 };
+
+static const struct plan_rank *rank_of(const struct transport *t,
+				       uint32_t receiver)
+{
+	const struct plan *p = t->env->plan;
+
+	return &p->rank[p->receiver[receiver].rank];
+}
 
 static int mem_open(struct transport *t)
 {
 	struct mem *m = xcalloc(1, sizeof(*m));
 
 	m->file = xcalloc(t->env->plan->nreceivers, sizeof(*m->file));
+	tr_pieces_init(&m->pieces, t->env->plan);
 	t->self = m;
 	return 0;
 }
@@ -44,7 +53,7 @@ static void free_files(const struct transport *t, uint32_t receiver)
 
 	if (!m->file[receiver])
 		return;
-	for (uint32_t f = 0; f < t->env->plan->nfiles; f++)
+	for (uint32_t f = 0; f < rank_of(t, receiver)->files; f++)
 		free(m->file[receiver][f]);
 	free(m->file[receiver]);
 	m->file[receiver] = NULL;
@@ -52,12 +61,13 @@ static void free_files(const struct transport *t, uint32_t receiver)
 
 static int mem_attach(struct transport *t, uint32_t receiver)
 {
-	const struct plan *p = t->env->plan;
+	const struct plan_rank *k = rank_of(t, receiver);
+	const struct plan_file *file = t->env->plan->file + k->first;
 	struct mem *m = t->self;
 
-	m->file[receiver] = xcalloc(p->nfiles, sizeof(char *));
-	for (uint32_t f = 0; f < p->nfiles; f++)
-		m->file[receiver][f] = xcalloc(p->file[f].bytes + 1, 1);
+	m->file[receiver] = xcalloc(k->files, sizeof(char *));
+	for (uint32_t f = 0; f < k->files; f++)
+		m->file[receiver][f] = xcalloc(file[f].bytes + 1, 1);
 	tr_push(&m->queue, &(struct tr_event){ .kind = TR_ATTACHED,
 					       .receiver = receiver,
 					       .bucket = ID_NONE });
@@ -100,24 +110,30 @@ static void add_leaves(struct mem *m, const char *p, uint64_t n)
 
 static int copy(struct transport *t, const struct mem_post *post)
 {
+	const struct plan *plan = t->env->plan;
+	const struct plan_rank *k = rank_of(t, post->receiver);
+	uint32_t rank = plan->receiver[post->receiver].rank;
 	struct mem *m = t->self;
-	int n = tr_pieces(t->env->plan, post->bucket, &m->arena, m->piece);
+	int rc = tr_pieces_of(&m->pieces, plan, post->bucket, &m->arena);
 
+	if (rc < 0)
+		return rc;
 	buf_clear(&m->leaves);
-	for (int i = 0; i < n; i++) {
-		const struct m_piece *p = &m->piece[i];
+	for (uint32_t i = m->pieces.first[rank]; i < m->pieces.first[rank + 1];
+	     i++) {
+		const struct m_piece *p = &m->pieces.v[i];
 		char *to = m->file[post->receiver][p->file] + p->offset;
-		int got = io_pread_full(t->env->fd[p->file], to, p->bytes,
-					(off_t)p->offset);
+		int got = io_pread_full(t->env->fd[k->first + p->file], to,
+					p->bytes, (off_t)p->offset);
 
 		if (got < 0)
 			return got;
 		if ((uint64_t)got < p->bytes)
 			return log_error(E_DATA, "%s is shorter than planned",
-					 t->env->plan->file[p->file].path);
+					 plan->file[k->first + p->file].path);
 		add_leaves(m, to, p->bytes);
 	}
-	return n < 0 ? n : 0;
+	return 0;
 }
 
 static void carry_out(struct transport *t, const struct mem_post *post)
@@ -138,7 +154,7 @@ static void carry_out(struct transport *t, const struct mem_post *post)
 	e.kind = TR_MOVED;
 	tr_push(&m->queue, &e);
 	e.kind = TR_ACK;
-	e.bytes = t->env->plan->bucket[post->bucket].bytes;
+	e.bytes = plan_share(t->env->plan, post->bucket, r->rank);
 	digest_of(m->leaves.p, m->leaves.n, &e.digest);
 	for (uint32_t w = 0; w < r->workers; w++) {
 		e.worker = r->worker + w;
@@ -186,6 +202,7 @@ static void mem_close(struct transport *t)
 	free(m->post);
 	tr_queue_release(&m->queue);
 	msg_arena_release(&m->arena);
+	tr_pieces_release(&m->pieces);
 	buf_release(&m->leaves);
 	free(m);
 }

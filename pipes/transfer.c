@@ -195,7 +195,7 @@ static void offer(struct transfer *t, const struct xf_grant *g, uint32_t e)
 	/* Of an earlier instance only what credit was out for can have been
 	 * sent: that comes back before anything is released. */
 	if (t->restarted && !t->has_released)
-		t->resent += t->plan->bucket[g->bucket].bytes;
+		t->resent += plan_bucket_bytes(t->plan, g->bucket);
 	for (uint32_t r = 0; r < p->receivers; r++)
 		EMIT(t, XF_OFFER, .receiver = p->first_receiver + r,
 		     .wave = g->wave, .bucket = g->bucket);
@@ -216,9 +216,18 @@ static void ready(void *m, const void *event)
 
 /* ---- acks and digests ---- */
 
-static void differs(void *m, uint32_t engine, uint32_t bucket)
+/* What is claimed is a rank's share of a bucket. */
+static uint32_t share_of(const struct transfer *t, uint32_t bucket,
+			 uint32_t rank)
 {
-	fail_engine(m, engine, bucket, E_DATA,
+	return bucket * t->plan->nranks + rank;
+}
+
+static void differs(void *m, uint32_t engine, uint32_t share)
+{
+	const struct transfer *t = m;
+
+	fail_engine(m, engine, share / t->plan->nranks, E_DATA,
 		    "holds other bytes than the source has");
 }
 
@@ -227,15 +236,18 @@ static void digest(void *m, const void *event)
 	struct transfer *t = m;
 	const struct xf_event *e = event;
 
-	claims_judge(&t->claims, e->bucket, &e->digest, differs, t);
+	claims_judge(&t->claims, share_of(t, e->bucket, e->rank), &e->digest,
+		     differs, t);
 }
 
 static void judge(struct transfer *t, uint32_t engine, const struct xf_event *e)
 {
-	int rc = claims_say(&t->claims, engine, e->bucket, &e->digest);
+	uint32_t rank = t->plan->receiver[e->receiver].rank;
+	uint32_t share = share_of(t, e->bucket, rank);
+	int rc = claims_say(&t->claims, engine, share, &e->digest);
 
 	if (rc == -E_DATA)
-		differs(t, engine, e->bucket);
+		differs(t, engine, share);
 	else if (rc < 0)
 		fail_engine(t, engine, e->bucket, E_DATA,
 			    "engines disagree about too many buckets");
@@ -256,7 +268,7 @@ static const char *ack_fault(const struct transfer *t, uint32_t engine,
 		return "acknowledged an offer that was not made";
 	if (bit_get(g->acked, t->engine[engine].first_worker + e->worker))
 		return "acknowledged one offer twice";
-	if (e->bytes != t->plan->bucket[e->bucket].bytes)
+	if (e->bytes != plan_share(t->plan, e->bucket, r->rank))
 		return "acknowledged another size than was offered";
 	return NULL;
 }
@@ -659,8 +671,9 @@ static bool is_in_plan(const struct plan *p, const struct xf_event *e)
 	case XF_EV_ACK:
 		return e->receiver < p->nreceivers && e->bucket < p->nbuckets;
 	case XF_EV_READY:
-	case XF_EV_DIGEST:
 		return e->bucket < p->nbuckets;
+	case XF_EV_DIGEST:
+		return e->bucket < p->nbuckets && e->rank < p->nranks;
 	case XF_EV_GRANT:
 		return e->bucket < p->nbuckets &&
 		       range_is_in(e->first, e->count, p->nengines);

@@ -39,7 +39,7 @@ enum xf_ev {
 	XF_EV_HELD,		/* receiver, sealed, bitmap */
 	XF_EV_GRANT,		/* wave, bucket, first, count */
 	XF_EV_READY,		/* bucket may be offered */
-	XF_EV_DIGEST,		/* bucket, digest: the source's own */
+	XF_EV_DIGEST,		/* bucket, rank, digest: the source's own */
 	XF_EV_MOVED,		/* receiver, bucket */
 	XF_EV_ACK,		/* receiver, bucket, worker, bytes, digest */
 	XF_EV_SEAL,		/* first, count */
@@ -55,7 +55,7 @@ enum xf_ev {
 
 struct xf_event {
 	enum xf_ev on;
-	uint32_t engine, receiver, worker, wave, bucket, first, count;
+	uint32_t engine, receiver, worker, wave, bucket, rank, first, count;
 	uint64_t bytes;
 	struct digest digest;
 	struct slice bitmap;
@@ -119,7 +119,7 @@ struct transfer {
 	uint8_t *held;			/* per engine, `row` bytes each */
 	uint8_t *staged;		/* bit per bucket */
 	size_t row;
-	struct claims claims;
+	struct claims claims;		/* of each rank's share of a bucket */
 	uint32_t waiting;		/* engines neither sealed nor severed */
 	bool admit_up, told, restarted, has_released;
 	uint64_t resent;		/* bytes, an upper bound */

@@ -135,6 +135,10 @@ static void say_drained(struct xfer *x)
 					.bytes = bytes,
 					.resent = x->m.resent,
 					.unchanged = x->proof };
+	if (x->plan.nranks > 1) {
+		m.drained.shares.v = x->share;
+		m.drained.shares.n = x->plan.nranks;
+	}
 	send_to(x, DOWN, &m);
 	events_tell(&x->s->events, &HAPPENED("drained", .bytes = EV(bytes)));
 }
@@ -154,7 +158,7 @@ static void say_holds(struct xfer *x, const struct xf_action *a)
 
 static void say_bucket(struct xfer *x, const struct xf_action *a)
 {
-	uint64_t bytes = x->plan.bucket[a->bucket].bytes;
+	uint64_t bytes = plan_bucket_bytes(&x->plan, a->bucket);
 	struct happening h =
 		HAPPENED("moved", .wave = EV(a->wave), .bucket = EV(a->bucket),
 			 .bytes = EV(bytes));
@@ -406,6 +410,7 @@ static void release(struct xfer *x)
 	free(x->cause);
 	free(x->queue);
 	free(x->awaited);
+	free(x->share);
 	srcfiles_close(&x->files);
 	transfer_release(&x->m);
 	plan_close(&x->plan);

@@ -56,6 +56,7 @@ struct xfer {
 	struct loop_timer poll;
 	struct fan *fan;		/* holding, finish */
 	struct digest content;
+	struct m_share *share;		/* of each source rank */
 	enum source_proof proof;
 };
 

@@ -30,7 +30,7 @@ void transfer_init(struct transfer *t, const struct plan *plan, bool restarted)
 	make_slots(t, workers);
 	t->slot_of = xcalloc(n, sizeof(*t->slot_of));
 	t->held = xcalloc(plan->nengines, t->row);
-	claims_init(&t->claims, plan->nengines, n);
+	claims_init(&t->claims, plan->nengines, n * plan->nranks);
 	t->staged = xcalloc(t->row, 1);
 }
 

@@ -30,7 +30,8 @@ static void hashed(void *arg, uint32_t bucket, const struct digest *d)
 {
 	struct xfer *x = arg;
 
-	XFER(x, DIGEST, .bucket = bucket, .digest = *d);
+	for (uint32_t r = 0; r < x->plan.nranks; r++)
+		XFER(x, DIGEST, .bucket = bucket, .rank = r, .digest = d[r]);
 	if (bit_get(x->awaited, bucket))
 		XFER(x, READY, .bucket = bucket);
 	xfer_drive(x);
@@ -55,7 +56,9 @@ static void verified(void *arg, const struct digest *content,
 {
 	struct xfer *x = arg;
 
-	x->content = *content;
+	digest_fold(content, x->plan.nranks, &x->content);
+	for (uint32_t r = 0; r < x->plan.nranks; r++)
+		x->share[r].content = content[r];
 	x->proof = proof;
 	XFER(x, VERIFIED, .engine = ID_NONE);
 	xfer_drive(x);
@@ -70,6 +73,7 @@ static const struct srchash_ops hash_ops = {
 int xfer_open_source(struct xfer *x)
 {
 	x->awaited = xcalloc(x->plan.nbuckets / 8 + 1, 1);
+	x->share = xcalloc(x->plan.nranks, sizeof(*x->share));
 	return srcfiles_open(&x->files, &x->plan);
 }
 

@@ -149,21 +149,44 @@ void tr_forget(struct tr_queue *q, uint32_t receiver)
 	q->n = kept;
 }
 
-int tr_pieces(const struct plan *p, uint32_t bucket, struct msg_arena *a,
-	      struct m_piece *v)
+void tr_pieces_init(struct tr_pieces *t, const struct plan *p)
+{
+	t->first = xcalloc(p->nranks + 1, sizeof(*t->first));
+}
+
+void tr_pieces_release(struct tr_pieces *t)
+{
+	free(t->first);
+	t->first = NULL;
+}
+
+/* Parts are in file order, and so in rank order. */
+int tr_pieces_of(struct tr_pieces *t, const struct plan *p, uint32_t bucket,
+		 struct msg_arena *a)
 {
 	struct msg m;
-	int rc = plan_bucket(p, bucket, &m, a), n = 0;
+	int rc = plan_bucket(p, bucket, &m, a);
+	uint32_t n = 0, i = 0;
 
 	if (rc < 0)
 		return rc;
-	for (uint32_t i = 0; i < m.bucket.parts.n; i++) {
-		const struct m_part *part = &m.bucket.parts.v[i];
+	for (uint32_t r = 0; r < p->nranks; r++) {
+		t->first[r] = n;
+		for (; i < m.bucket.parts.n; i++) {
+			const struct m_part *part = &m.bucket.parts.v[i];
 
-		if (part->bytes)
-			v[n++] = (struct m_piece){ .file = part->file,
-						   .offset = part->offset,
-						   .bytes = part->bytes };
+			if (p->file[part->file].rank != r)
+				break;
+			if (part->bytes == 0)
+				continue;
+			t->v[n++] = (struct m_piece){
+				.file = part->file - p->rank[r].first,
+				.offset = part->offset,
+				.bytes = part->bytes,
+			};
+		}
 	}
-	return n;
+	t->first[p->nranks] = n;
+	t->bucket = bucket;
+	return 0;
 }

@@ -114,10 +114,17 @@ void tr_queue_release(struct tr_queue *q);
 void tr_push(struct tr_queue *q, const struct tr_event *e);
 int tr_pop(struct tr_queue *q, struct tr_event *e);
 void tr_forget(struct tr_queue *q, uint32_t receiver);
-/* The pieces of a bucket: its parts that are not empty.  v has room for
- * MSG_PARTS_MAX; returns how many, or -E_*. */
-int tr_pieces(const struct plan *p, uint32_t bucket, struct msg_arena *a,
-	      struct m_piece *v);
+/* A bucket as receivers get it: its parts that are not empty, with the files
+ * counted as each rank's receivers count them. */
+struct tr_pieces {
+	struct m_piece v[MSG_PARTS_MAX];
+	uint32_t *first;	/* of each rank, and one behind the last */
+	uint32_t bucket;
+};
+void tr_pieces_init(struct tr_pieces *t, const struct plan *p);
+void tr_pieces_release(struct tr_pieces *t);	/* fine on a zeroed one */
+int tr_pieces_of(struct tr_pieces *t, const struct plan *p, uint32_t bucket,
+		 struct msg_arena *a);
 
 extern const struct transport_ops tr_host_ops, tr_mem_ops;
 

@@ -92,13 +92,15 @@ static void make_plan(struct buf *b)
 	struct m_part part = { .kind = PART_CARRIED,
 			       .bytes = f.bytes,
 			       .total = f.bytes };
+	struct slice source = SLICE("/src");
 	struct msg m = { .type = M_version };
 	struct digest_state d;
 
 	digest_begin(&d);
 	m.version.format = 1;
 	m.version.model = SLICE("m");
-	m.version.source = SLICE("/src");
+	m.version.sources.v = &source;
+	m.version.sources.n = 1;
 	m.version.transport = SLICE("host");
 	m.version.structure = f.structure;
 	add_record(b, &d, &m);

@@ -61,13 +61,14 @@ static inline void made_file(struct made *d, uint32_t nbuckets, size_t tensor)
 static inline void made_head(struct made *d, struct made_records *r)
 {
 	char *path = xasprintf("%s/" MADE_FILE, d->dir);
+	struct slice source = slice_of(d->dir);
 	struct msg m = { .type = M_version };
 	struct stat st;
 
 	BUG_ON(stat(path, &st) < 0);
 	free(path);
 	m.version = (struct m_version){ .format = 1, .model = SLICE("m"),
-					.source = slice_of(d->dir),
+					.sources = { &source, 1 },
 					.transport = SLICE("host"),
 					.bucket_size = 1 };
 	made_record(r, &m);

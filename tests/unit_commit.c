@@ -49,6 +49,7 @@ static void test_numbers(void)
 static struct engine_receipt right[2];
 static struct engine_part parts[2];
 static struct engine two[2];
+static struct engine_share share;
 static struct engine_goal goal;
 static struct receipt_want want;
 
@@ -58,9 +59,11 @@ static void make_receipts(void)
 				     .run = "run",
 				     .epoch = 3,
 				     .version = 7,
-				     .bytes = 100 };
+				     .share = &share,
+				     .nshares = 1 };
 	want = (struct receipt_want){ .proof = PROOF_COPIED };
-	memset(want.content.b, 0xaa, DIGEST_LEN);
+	share.bytes = 100;
+	memset(share.content.b, 0xaa, DIGEST_LEN);
 	for (int i = 0; i < 2; i++) {
 		right[i] = (struct engine_receipt){ .boot = "boot",
 						    .registry = "reg",
@@ -69,8 +72,8 @@ static void make_receipts(void)
 						    .epoch = 3,
 						    .version = 7,
 						    .bytes = 100,
-						    .received = want.content,
-						    .installed = want.content,
+						    .received = share.content,
+						    .installed = share.content,
 						    .proof = PROOF_COPIED };
 		snprintf(right[i].engine, ENGINE_TEXT, "e%d", i);
 		parts[i] = (struct engine_part){ .workers = 1,

@@ -23,6 +23,7 @@ static struct plan_receiver receiver[] = {
 static const struct plan plan = { .engine = engine,
 				  .receiver = receiver,
 				  .bucket = bucket,
+				  .nranks = 1,
 				  .nengines = 2,
 				  .nreceivers = 3,
 				  .nbuckets = BUCKETS };

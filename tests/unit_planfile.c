@@ -12,7 +12,7 @@
 
 static int dir;
 
-static struct slice workers[4], scattered[3];
+static struct slice workers[4], scattered[3], sources[2];
 
 static void make_endpoints(void)
 {
@@ -20,6 +20,8 @@ static void make_endpoints(void)
 	workers[2] = workers[3] = SLICE("ipc:///b");
 	scattered[0] = scattered[2] = workers[0];
 	scattered[1] = workers[2];
+	sources[0] = SLICE("/src");
+	sources[1] = SLICE("/src.1");
 }
 
 enum { HEAD, FILE_0, FILE_1, ENGINE_0, BUCKET_0, BUCKET_1, END, NRECORDS };
@@ -36,7 +38,7 @@ static void make(struct small *s)
 		.m = { { .type = M_version,
 			 .version.format = 1,
 			 .version.model = SLICE("m"),
-			 .version.source = SLICE("/src"),
+			 .version.sources = { sources, 1 },
 			 .version.transport = SLICE("host") },
 		       { .type = M_file,
 			 .file.kind = FILE_CARRIED,

@@ -14,11 +14,13 @@ static struct msg_arena arena;
 static void three(struct buf *b)
 {
 	struct msg m = { .type = M_version, .version.model = SLICE("m") };
+	struct slice source = SLICE("/somewhere");
 	struct msg beat = { .type = M_beat, .beat.mono_ms = 1ull << 40 };
 
 	rec_append(b, &m);
 	rec_append(b, &beat);
-	m.version.source = SLICE("/somewhere");
+	m.version.sources.v = &source;
+	m.version.sources.n = 1;
 	rec_append(b, &m);
 }
 

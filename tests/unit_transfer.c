@@ -29,6 +29,7 @@ static void make_plan(void)
 	plan = (struct plan){ .engine = engine,
 			      .receiver = receiver,
 			      .bucket = bucket,
+			      .nranks = 1,
 			      .nengines = 2,
 			      .nreceivers = 3,
 			      .nbuckets = BUCKETS };

@@ -34,7 +34,9 @@ static void check(const struct plan *p)
 		for (uint32_t i = 0; i < m.bucket.parts.n; i++)
 			BUG_ON(m.bucket.parts.v[i].file >= p->nfiles);
 		plan_largest_tensor(p, b, name, sizeof name, &largest);
-		bytes += p->bucket[b].bytes;
+		bytes += plan_bucket_bytes(p, b);
+		for (uint32_t r = 0; r < p->nranks; r++)
+			BUG_ON(plan_share(p, b, r) > p->bucket[b].bytes);
 	}
 	BUG_ON(bytes != p->bytes);
 	for (uint32_t i = 0; i < p->nengines; i++)
