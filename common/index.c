@@ -28,6 +28,9 @@ struct reader {
 	enum state state;
 	unsigned depth; /* inside metadata */
 	bool has_metadata, has_map;
+	json_pair_fn *meta; /* NULL: nobody asks, and an empty map is none */
+	void *meta_ctx;
+	struct buf key;
 	struct file *file; /* by path */
 	uint32_t last;	   /* where the last one was found */
 };
@@ -89,11 +92,28 @@ static int on_top(struct reader *r, enum json_event ev, struct slice text)
 			 (int)(text.n > 64 ? 64 : text.n), text.p);
 }
 
+/* Keys, and the texts that follow them. */
+static int tell_meta(struct reader *r, enum json_event ev, struct slice text)
+{
+	if (ev == JSON_STRING)
+		return r->meta(r->meta_ctx, buf_slice(&r->key), text);
+	if (ev == JSON_KEY) {
+		buf_clear(&r->key);
+		buf_add(&r->key, text.p, text.n);
+	}
+	return 0;
+}
+
 static int on_metadata(struct reader *r, enum json_event ev, struct slice text)
 {
-	(void)text;
 	if (r->depth == 0 && ev != JSON_OBJECT)
 		return expected(r, "metadata", "an object", ev);
+	if (r->meta && r->depth == 1) {
+		int rc = tell_meta(r, ev, text);
+
+		if (rc < 0)
+			return rc;
+	}
 	if (ev == JSON_OBJECT || ev == JSON_ARRAY)
 		r->depth++;
 	else if (ev == JSON_OBJECT_END || ev == JSON_ARRAY_END)
@@ -304,11 +324,12 @@ static int end(struct reader *r, int rc)
 	if (rc < 0)
 		rc = json_failed(r, rc);
 	sort_files(r);
-	if (rc == 0 && r->x->n == 0)
+	if (rc == 0 && r->x->n == 0 && !r->meta)
 		rc = log_error(E_DATA, "%s: no tensors in weight_map", r->name);
 	if (rc == 0)
 		rc = check_names(r);
 	json_release(&r->json);
+	buf_release(&r->key);
 	free(r->file);
 	if (rc < 0)
 		index_release(r->x);
@@ -320,6 +341,17 @@ int index_read(struct index *x, const char *name, struct slice text)
 	struct reader r;
 
 	begin(&r, x, name);
+	return end(&r, feed(&r, text));
+}
+
+int index_read_meta(struct index *x, const char *name, struct slice text,
+		    json_pair_fn *meta, void *meta_ctx)
+{
+	struct reader r;
+
+	begin(&r, x, name);
+	r.meta = meta;
+	r.meta_ctx = meta_ctx;
 	return end(&r, feed(&r, text));
 }
 

@@ -4,7 +4,7 @@
  *	{"metadata": {anything}, "weight_map": {tensor: file, ...}}
  *
  * metadata is advisory and ignored, whatever it holds (total_size too: the
- * headers say it exactly).  Strict is the rest: no other key, no name twice,
+ * headers say it exactly), unless somebody asks for its texts.  Strict is the rest: no other key, no name twice,
  * each file a path that srcdir_bad_path() passes; shards may be in
  * sub-directories.  Nothing is opened here; see source.h.
  *
@@ -13,6 +13,7 @@
 #ifndef WEIR_INDEX_H
 #define WEIR_INDEX_H
 
+#include "jsonsax.h"
 #include "names.h"
 
 #define INDEX_BYTES_MAX	(256u << 20)	/* of the document */
@@ -39,6 +40,11 @@ struct index {
  * document, for messages. */
 int index_read_fd(struct index *x, const char *name, int fd);
 int index_read(struct index *x, const char *name, struct slice text);
+/* The same of a delta's index, which may map no tensor at all; meta gets each
+ * member of metadata that is a text, before it is known whether the document
+ * is accepted. */
+int index_read_meta(struct index *x, const char *name, struct slice text,
+		    json_pair_fn *meta, void *meta_ctx);
 void index_release(struct index *x);
 
 struct slice index_name(const struct index *x, uint32_t i);

@@ -32,6 +32,10 @@ enum json_event {
  * negative E_* (logged by who returns it) that stops the reader. */
 typedef int json_fn(void *ctx, enum json_event ev, struct slice text);
 
+/* One member of an object whose values are texts; both lent for the call.
+ * 0, or a negative E_* (logged by who returns it). */
+typedef int json_pair_fn(void *ctx, struct slice key, struct slice value);
+
 struct json {
 	json_fn *fn;
 	void *ctx;

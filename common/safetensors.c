@@ -53,6 +53,7 @@ struct reader {
 	unsigned noffsets, fields;
 	bool has_metadata;
 	struct buf keys; /* of __metadata__: struct digest each */
+	struct buf key;	 /* the last of them, if somebody asks */
 };
 
 const char *st_dtype_name(enum st_dtype d)
@@ -230,6 +231,9 @@ static int on_metadata_key(struct reader *r, enum json_event ev,
 				 r->src->name, ST_METADATA_MAX);
 	digest_of(text.p, text.n, &d);
 	buf_add(&r->keys, d.b, sizeof d.b);
+	buf_clear(&r->key);
+	if (r->src->meta)
+		buf_add(&r->key, text.p, text.n);
 	r->state = METADATA_VALUE;
 	return 0;
 }
@@ -237,11 +241,12 @@ static int on_metadata_key(struct reader *r, enum json_event ev,
 static int on_metadata_value(struct reader *r, enum json_event ev,
 			     struct slice text)
 {
-	(void)text;
 	if (ev != JSON_STRING)
 		return wrong_type(r, "__metadata__", "a string", ev);
 	r->state = METADATA_KEY;
-	return 0;
+	if (!r->src->meta)
+		return 0;
+	return r->src->meta(r->src->meta_ctx, buf_slice(&r->key), text);
 }
 
 static int on_tensor(struct reader *r, enum json_event ev, struct slice text)
@@ -605,6 +610,7 @@ static int read_header(struct reader *r, uint64_t header)
 	digest_end(&d, &r->st->header);
 	json_release(&r->json);
 	buf_release(&r->keys);
+	buf_release(&r->key);
 	free(chunk);
 	return rc;
 }
@@ -649,12 +655,20 @@ static int pread_file(void *ctx, void *p, size_t n, uint64_t offset)
 
 int st_read_fd(struct st *st, const char *name, int fd, uint64_t size)
 {
+	return st_read_fd_meta(st, name, fd, size, NULL, NULL);
+}
+
+int st_read_fd_meta(struct st *st, const char *name, int fd, uint64_t size,
+		    json_pair_fn *meta, void *meta_ctx)
+{
 	struct open_file f = { name, fd };
 	struct st_source src = {
 		.name = name,
 		.size = size,
 		.pread = pread_file,
 		.ctx = &f,
+		.meta = meta,
+		.meta_ctx = meta_ctx,
 	};
 
 	return st_read(st, &src);

@@ -10,7 +10,8 @@
  * shape and data_offsets; a known dtype; a size that does not overflow, is
  * whole bytes and equals the offsets' distance; no overlap, no hole.  Order
  * in the header, alignment and values are free; 0-d and empty tensors are
- * tensors.  __metadata__ is checked (strings to strings) and forgotten.
+ * tensors.  __metadata__ is checked (strings to strings) and, unless somebody
+ * asks for its members, forgotten.
  *
  * The header is read in ST_CHUNK pieces and never held: memory is about
  * 32 bytes + name + 8 per dimension for each tensor.  The file is only
@@ -21,6 +22,7 @@
 
 #include "buf.h"
 #include "digest.h"
+#include "jsonsax.h"
 
 #define ST_HEADER_MAX	100000000u	/* bytes; the reference's cap */
 #define ST_CHUNK	(1u << 20)	/* bytes read at a time */
@@ -91,12 +93,18 @@ struct st_source {
 	uint64_t size;			/* bytes of the whole file */
 	st_pread_fn *pread;
 	void *ctx;
+	json_pair_fn *meta;		/* gets __metadata__; or NULL */
+	void *meta_ctx;
 };
 
 /* 0, or -E_DATA and one line that names file, tensor, expected and found. */
 int st_read(struct st *st, const struct st_source *src);
 /* The same of an open file of size bytes. */
 int st_read_fd(struct st *st, const char *name, int fd, uint64_t size);
+/* The same, and meta gets what is in __metadata__, member by member, before
+ * it is known whether the file is accepted. */
+int st_read_fd_meta(struct st *st, const char *name, int fd, uint64_t size,
+		    json_pair_fn *meta, void *meta_ctx);
 void st_release(struct st *st);
 
 struct slice st_name(const struct st *st, const struct st_tensor *t);

@@ -1,0 +1,333 @@
+#include "patch.h"
+#include "err.h"
+
+#include <string.h>
+
+#define WORD sizeof(uint64_t)
+#define LINE 64u /* bytes that are skipped at once where nothing changed */
+#define VARINT_MAX 10u
+
+static const char *const names[] = {
+	[PATCH_XOR] = "xor",
+	[PATCH_OVERWRITE] = "overwrite",
+	[PATCH_SPARSE] = "sparse",
+};
+_Static_assert(COUNT(names) == PATCH_NKINDS, "name every kind");
+
+const char *patch_name(enum patch_kind k)
+{
+	return names[k];
+}
+
+enum patch_kind patch_of(struct slice name)
+{
+	enum patch_kind k = 0;
+
+	while (k < PATCH_NKINDS && !slice_eq(name, slice_of(names[k])))
+		k++;
+	return k;
+}
+
+static uint64_t load(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, WORD);
+	return v;
+}
+
+static void store32(uint8_t *p, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		p[i] = (uint8_t)(v >> 8 * i);
+}
+
+/* Differing bits of the LINE bytes. */
+static uint64_t line_diff(const uint8_t *a, const uint8_t *b)
+{
+	uint64_t d = 0;
+
+	for (size_t i = 0; i < LINE; i += WORD)
+		d |= load(a + i) ^ load(b + i);
+	return d;
+}
+
+/* The first line from i on that differs; n if less than a line is left. */
+static size_t skip_same(const uint8_t *a, const uint8_t *b, size_t i, size_t n)
+{
+	while (n - i >= LINE && line_diff(a + i, b + i) == 0)
+		i += LINE;
+	return i;
+}
+
+bool patch_is_same(const void *a, const void *b, size_t n)
+{
+	return memcmp(a, b, n) == 0;
+}
+
+void patch_xor(void *dst, const void *a, const void *b, size_t n)
+{
+	uint8_t *d = dst;
+	const uint8_t *x = a, *y = b;
+	size_t i = 0;
+
+	for (; n - i >= WORD; i += WORD) {
+		uint64_t v = load(x + i) ^ load(y + i);
+
+		memcpy(d + i, &v, WORD);
+	}
+	for (; i < n; i++)
+		d[i] = x[i] ^ y[i];
+}
+
+bool patch_is_zero(const void *p, size_t n)
+{
+	static const uint8_t zero[LINE];
+	const uint8_t *b = p;
+
+	for (; n >= LINE; n -= LINE, b += LINE)
+		if (line_diff(b, zero))
+			return false;
+	return n == 0 || memcmp(b, zero, n) == 0;
+}
+
+/* ---- overwrite ---- */
+
+uint64_t patch_count(const void *a, const void *b, size_t n)
+{
+	const uint8_t *x = a, *y = b;
+	uint64_t count = 0;
+
+	for (size_t i = skip_same(x, y, 0, n); i < n;
+	     i = skip_same(x, y, i, n)) {
+		size_t end = n - i < LINE ? n : i + LINE;
+
+		for (; i < end; i++)
+			count += x[i] != y[i];
+	}
+	return count;
+}
+
+size_t patch_positions(const void *a, const void *b, size_t n, uint32_t base,
+		       uint8_t *out)
+{
+	const uint8_t *x = a, *y = b;
+	uint8_t *o = out;
+
+	for (size_t i = skip_same(x, y, 0, n); i < n;
+	     i = skip_same(x, y, i, n)) {
+		size_t end = n - i < LINE ? n : i + LINE;
+
+		for (; i < end; i++) {
+			if (x[i] == y[i])
+				continue;
+			store32(o, base + (uint32_t)i);
+			o += 4;
+		}
+	}
+	return (size_t)(o - out);
+}
+
+size_t patch_values(const void *a, const void *b, size_t n, uint8_t *out)
+{
+	const uint8_t *x = a, *y = b;
+	uint8_t *o = out;
+
+	for (size_t i = skip_same(x, y, 0, n); i < n;
+	     i = skip_same(x, y, i, n)) {
+		size_t end = n - i < LINE ? n : i + LINE;
+
+		for (; i < end; i++)
+			if (x[i] != y[i])
+				*o++ = y[i];
+	}
+	return (size_t)(o - out);
+}
+
+/* ---- sparse ---- */
+
+unsigned sparse_element(unsigned dtype_bits)
+{
+	return dtype_bits < 16 ? 1 : dtype_bits / 8;
+}
+
+void sparse_begin(struct sparse_out *s, unsigned element, struct buf *out)
+{
+	uint8_t head[SPARSE_HEAD] = { 'W', 'S', 'P', '1', (uint8_t)element };
+
+	*s = (struct sparse_out){ .out = out, .head = out->n, .size = element };
+	buf_add(out, head, sizeof head);
+}
+
+static uint8_t *put_varint(uint8_t *p, uint64_t v)
+{
+	for (; v >= 0x80; v >>= 7)
+		*p++ = (uint8_t)(v | 0x80);
+	*p++ = (uint8_t)v;
+	return p;
+}
+
+/* The changed elements of one word, of which at most WORD bytes count.  size
+ * is a constant where this is inlined. */
+static inline uint8_t *put_word(struct sparse_out *s, uint8_t *o, uint64_t diff,
+				const uint8_t *b, unsigned size)
+{
+	uint64_t ones = size == 8 ? UINT64_MAX : (1ull << 8 * size) - 1;
+
+	while (diff) {
+		unsigned k = (unsigned)__builtin_ctzll(diff) / (8 * size);
+		uint64_t at = s->at + k;
+
+		o = put_varint(o, at - s->last);
+		memcpy(o, b + k * size, size);
+		o += size;
+		s->last = at + 1;
+		s->n++;
+		diff &= size == 8 ? 0 : ~(ones << 8 * size * k);
+	}
+	s->at += WORD / size;
+	return o;
+}
+
+static inline uint8_t *put_piece(struct sparse_out *s, uint8_t *o,
+				 const uint8_t *a, const uint8_t *b, size_t n,
+				 unsigned size)
+{
+	size_t i = 0;
+
+	while (n - i >= WORD) {
+		size_t same = skip_same(a, b, i, n);
+
+		s->at += (same - i) / size;
+		i = same;
+		for (size_t k = 0; k < LINE / WORD && n - i >= WORD; k++) {
+			o = put_word(s, o, load(a + i) ^ load(b + i), b + i,
+				     size);
+			i += WORD;
+		}
+	}
+	if (i < n) {
+		uint8_t x[WORD] = { 0 }, y[WORD] = { 0 };
+
+		memcpy(x, a + i, n - i);
+		memcpy(y, b + i, n - i);
+		o = put_word(s, o, load(x) ^ load(y), y, size);
+		s->at -= (WORD - (n - i)) / size;
+	}
+	return o;
+}
+
+void sparse_add(struct sparse_out *s, const void *a, const void *b, size_t n)
+{
+	/* A gap of several bytes stands for elements that take none. */
+	size_t room = n / s->size * (s->size + 1) + VARINT_MAX;
+	uint8_t *start = (uint8_t *)buf_reserve(s->out, room), *o;
+
+	switch (s->size) {
+	case 1:
+		o = put_piece(s, start, a, b, n, 1);
+		break;
+	case 2:
+		o = put_piece(s, start, a, b, n, 2);
+		break;
+	case 4:
+		o = put_piece(s, start, a, b, n, 4);
+		break;
+	default:
+		o = put_piece(s, start, a, b, n, 8);
+		break;
+	}
+	s->out->n += (size_t)(o - start);
+}
+
+void sparse_finish(struct sparse_out *s)
+{
+	uint8_t *n = (uint8_t *)s->out->p + s->head + 8;
+
+	store32(n, (uint32_t)s->n);
+	store32(n + 4, (uint32_t)(s->n >> 32));
+}
+
+uint64_t sparse_bound(unsigned element, uint64_t bytes)
+{
+	uint64_t n = bytes / element;
+
+	return SPARSE_HEAD + bytes + n + VARINT_MAX;
+}
+
+static int get_varint(struct sparse_in *s, uint64_t *out)
+{
+	uint64_t v = 0;
+
+	for (unsigned shift = 0; shift < 64 && s->p < s->end; shift += 7) {
+		uint8_t c = *s->p++;
+
+		v |= (uint64_t)(c & 0x7f) << shift;
+		if (c & 0x80)
+			continue;
+		if ((c == 0 && shift > 0) || (shift == 63 && c > 1))
+			return -E_DATA;
+		*out = v;
+		return 0;
+	}
+	return -E_DATA;
+}
+
+/* To the change that comes next, from element at on. */
+static int advance(struct sparse_in *s, uint64_t at)
+{
+	uint64_t gap;
+
+	if (s->left == 0) {
+		s->next = s->elements;
+		return 0;
+	}
+	if (get_varint(s, &gap) < 0 || gap >= s->elements - at ||
+	    (size_t)(s->end - s->p) < s->size)
+		return -E_DATA;
+	s->next = at + gap;
+	return 0;
+}
+
+int sparse_open(struct sparse_in *s, struct slice payload, unsigned element,
+		uint64_t bytes)
+{
+	const uint8_t *p = (const uint8_t *)payload.p;
+	uint8_t want[8] = { 'W', 'S', 'P', '1', (uint8_t)element };
+
+	if (payload.n < SPARSE_HEAD || memcmp(p, want, sizeof want) != 0)
+		return -E_DATA;
+	*s = (struct sparse_in){
+		.p = p + SPARSE_HEAD,
+		.end = p + payload.n,
+		.size = element,
+		.elements = bytes / element,
+	};
+	for (int i = 7; i >= 0; i--)
+		s->left = s->left << 8 | p[8 + i];
+	if (s->left > s->elements || bytes % element)
+		return -E_DATA;
+	return advance(s, 0);
+}
+
+int sparse_apply(struct sparse_in *s, void *piece, uint64_t off, size_t n)
+{
+	uint64_t first = off / s->size, end = first + n / s->size;
+	uint8_t *b = piece;
+	bool changed = false;
+
+	while (s->next < end) {
+		memcpy(b + (s->next - first) * s->size, s->p, s->size);
+		s->p += s->size;
+		s->left--;
+		changed = true;
+		if (advance(s, s->next + 1) < 0)
+			return -E_DATA;
+	}
+	return changed;
+}
+
+int sparse_close(const struct sparse_in *s)
+{
+	return s->left == 0 && s->p == s->end ? 0 : -E_DATA;
+}

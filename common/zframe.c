@@ -1,0 +1,175 @@
+#include "zframe.h"
+#include "err.h"
+#include "log.h"
+
+#include <string.h>
+#include <zstd.h>
+
+#define SKIP_STEP 65536u
+
+/* ---- packing ---- */
+
+/* Only what cannot be: no memory, or a caller who miscounted. */
+static size_t must(size_t rc)
+{
+	if (ZSTD_isError(rc))
+		BUG("zstd: %s", ZSTD_getErrorName(rc));
+	return rc;
+}
+
+void zpack_begin(struct zpack *z, int level, uint64_t total, struct buf *out)
+{
+	if (!z->ctx)
+		z->ctx = ZSTD_createCCtx();
+	BUG_ON(!z->ctx);
+	must(ZSTD_CCtx_reset(z->ctx, ZSTD_reset_session_only));
+	must(ZSTD_CCtx_setParameter(z->ctx, ZSTD_c_compressionLevel, level));
+	must(ZSTD_CCtx_setPledgedSrcSize(z->ctx, total));
+	z->out = out;
+}
+
+static size_t step(struct zpack *z, ZSTD_inBuffer *in, ZSTD_EndDirective how)
+{
+	size_t room = ZSTD_CStreamOutSize(), left;
+	ZSTD_outBuffer o = { buf_reserve(z->out, room), room, 0 };
+
+	left = must(ZSTD_compressStream2(z->ctx, &o, in, how));
+	z->out->n += o.pos;
+	return left;
+}
+
+void zpack_add(struct zpack *z, const void *p, size_t n)
+{
+	ZSTD_inBuffer in = { p, n, 0 };
+
+	while (in.pos < in.size)
+		step(z, &in, ZSTD_e_continue);
+}
+
+void zpack_end(struct zpack *z)
+{
+	ZSTD_inBuffer in = { "", 0, 0 };
+
+	while (step(z, &in, ZSTD_e_end) > 0)
+		;
+}
+
+void zpack_release(struct zpack *z)
+{
+	ZSTD_freeCCtx(z->ctx);
+	*z = (struct zpack){ 0 };
+}
+
+/* ---- reading ---- */
+
+static int refill(struct zread *z)
+{
+	z->at = 0;
+	z->n = 0;
+	return z->more(z->arg, &z->in, &z->n);
+}
+
+static int read_size(struct zread *z)
+{
+	unsigned long long total = ZSTD_getFrameContentSize(z->in, z->n);
+
+	if (total == ZSTD_CONTENTSIZE_ERROR)
+		return -E_DATA;
+	z->total = total == ZSTD_CONTENTSIZE_UNKNOWN ? ZFRAME_UNKNOWN : total;
+	return 0;
+}
+
+int zread_begin(struct zread *z, zread_fn *more, void *arg)
+{
+	static const unsigned char magic[] = { 0x28, 0xb5, 0x2f, 0xfd };
+	int rc;
+
+	if (!z->ctx)
+		z->ctx = ZSTD_createDCtx();
+	BUG_ON(!z->ctx);
+	must(ZSTD_DCtx_reset(z->ctx, ZSTD_reset_session_only));
+	must(ZSTD_DCtx_setParameter(z->ctx, ZSTD_d_windowLogMax,
+				    ZFRAME_WINDOW_LOG));
+	z->more = more;
+	z->arg = arg;
+	z->is_over = false;
+	rc = refill(z);
+	if (rc < 0)
+		return rc;
+	/* Skippable frames have another number. */
+	if (z->n < sizeof magic || memcmp(z->in, magic, sizeof magic) != 0)
+		return -E_DATA;
+	return read_size(z);
+}
+
+/* Some progress, into p of n bytes (0: only to reach the frame's end). */
+static int read_some(struct zread *z, void *p, size_t n, size_t *got)
+{
+	ZSTD_inBuffer in = { z->in, z->n, z->at };
+	ZSTD_outBuffer o = { p, n, 0 };
+	size_t left = ZSTD_decompressStream(z->ctx, &o, &in);
+	bool stuck = in.pos == z->at && o.pos == 0;
+
+	if (ZSTD_isError(left))
+		return -E_DATA;
+	z->at = in.pos;
+	*got = o.pos;
+	z->is_over = left == 0;
+	if (!stuck || z->is_over)
+		return 0;
+	if (z->at < z->n) /* input and room, and nothing happens */
+		return -E_DATA;
+	stuck = refill(z) < 0 || z->n == 0;
+	return stuck ? -E_DATA : 0;
+}
+
+int zread_get(struct zread *z, void *p, size_t n)
+{
+	for (size_t done = 0, got; done < n; done += got) {
+		int rc = z->is_over ? -E_DATA
+				    : read_some(z, (char *)p + done, n - done,
+						&got);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+int zread_skip(struct zread *z, uint64_t n)
+{
+	char box[SKIP_STEP];
+	int rc = 0;
+
+	while (rc == 0 && n > 0) {
+		size_t k = n < sizeof box ? (size_t)n : sizeof box;
+
+		rc = zread_get(z, box, k);
+		n -= k;
+	}
+	return rc;
+}
+
+int zread_end(struct zread *z)
+{
+	size_t got;
+	char none[1];
+
+	while (!z->is_over) {
+		int rc = read_some(z, none, 0, &got);
+
+		if (rc < 0)
+			return rc;
+	}
+	if (z->at < z->n)
+		return -E_DATA;
+	if (refill(z) < 0 || z->n > 0)
+		return -E_DATA;
+	return 0;
+}
+
+void zread_release(struct zread *z)
+{
+	ZSTD_freeDCtx(z->ctx);
+	*z = (struct zread){ 0 };
+}

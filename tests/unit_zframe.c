@@ -1,0 +1,130 @@
+/* zstd frames in pieces, and what is no frame of ours. */
+#include "common/err.h"
+#include "common/zframe.h"
+#include "tests/tap.h"
+
+#include <stdlib.h>
+
+#define N 300000u
+
+static unsigned char plain[N], got[N];
+
+struct feed {
+	const struct buf *b;
+	size_t at, step;
+};
+
+static int more(void *arg, const void **p, size_t *n)
+{
+	struct feed *f = arg;
+	size_t left = f->b->n - f->at;
+
+	*p = f->b->p + f->at;
+	*n = left < f->step ? left : f->step;
+	f->at += *n;
+	return 0;
+}
+
+static void pack(struct buf *b, size_t n, size_t piece)
+{
+	struct zpack z = { 0 };
+
+	buf_clear(b);
+	zpack_begin(&z, 1, n, b);
+	for (size_t i = 0; i < n; i += piece)
+		zpack_add(&z, plain + i, n - i < piece ? n - i : piece);
+	zpack_end(&z);
+	zpack_release(&z);
+}
+
+/* Reads n bytes in pieces and then the end. */
+static int unpack(const struct buf *b, size_t n, size_t piece, size_t step)
+{
+	struct feed f = { b, 0, step };
+	struct zread z = { 0 };
+	int rc = zread_begin(&z, more, &f);
+
+	if (rc == 0 && z.total != n && z.total != ZFRAME_UNKNOWN)
+		rc = -E_DATA;
+	for (size_t i = 0; rc == 0 && i < n; i += piece)
+		rc = zread_get(&z, got + i, n - i < piece ? n - i : piece);
+	if (rc == 0)
+		rc = zread_end(&z);
+	zread_release(&z);
+	return rc;
+}
+
+static void test_round_trip(void)
+{
+	static const size_t size[] = { 0, 1, 1000, 131072, N };
+	struct buf b = { 0 };
+
+	for (size_t i = 0; i < COUNT(size); i++) {
+		memset(got, 0, sizeof got);
+		pack(&b, size[i], 70000);
+		eq_i64(unpack(&b, size[i], 4096, 5000), 0, "unpacked");
+		ok(memcmp(got, plain, size[i]) == 0, "%zu bytes", size[i]);
+		eq_i64(unpack(&b, size[i], N, N), 0, "at once");
+	}
+	buf_release(&b);
+}
+
+static void test_refuses(void)
+{
+	struct buf b = { 0 }, other = { 0 };
+
+	pack(&b, N, N);
+	eq_i64(unpack(&b, N - 1, 4096, 4096), -E_DATA, "less than is in it");
+	eq_i64(unpack(&b, N + 1, 4096, 4096), -E_DATA, "more than is in it");
+	for (size_t cut = 1; cut < 20; cut++) {
+		struct buf part = { b.p, b.n - cut, 0 };
+
+		if (unpack(&part, N, N, N) != -E_DATA)
+			ok(false, "cut by %zu", cut);
+	}
+	buf_add(&b, "", 1);
+	eq_i64(unpack(&b, N, 4096, b.n), -E_DATA, "a byte behind it");
+	eq_i64(unpack(&b, N, 4096, b.n - 1), -E_DATA, "in another piece");
+	pack(&b, 10, 10);
+	pack(&other, 10, 10);
+	buf_add(&b, other.p, other.n);
+	eq_i64(unpack(&b, 20, 20, N), -E_DATA, "two frames");
+	buf_clear(&b);
+	buf_add(&b, "\x50\x2a\x4d\x18\0\0\0\0", 8);
+	eq_i64(unpack(&b, 0, 1, N), -E_DATA, "a skippable frame");
+	buf_clear(&b);
+	eq_i64(unpack(&b, 0, 1, N), -E_DATA, "nothing");
+	buf_add(&b, "\x28\xb5\x2f\xfd\x00\xff", 6);
+	eq_i64(unpack(&b, 0, 1, N), -E_DATA, "a window of terabytes");
+	buf_release(&b);
+	buf_release(&other);
+}
+
+static void test_skip(void)
+{
+	struct buf b = { 0 };
+	struct feed f = { &b, 0, 1000 };
+	struct zread z = { 0 };
+	char rest[10];
+
+	pack(&b, N, N);
+	eq_i64(zread_begin(&z, more, &f), 0, "begun");
+	eq_u64(z.total, N, "the frame says its size");
+	eq_i64(zread_skip(&z, N - 10), 0, "skipped");
+	eq_i64(zread_get(&z, rest, 10), 0, "the rest");
+	ok(memcmp(rest, plain + N - 10, 10) == 0, "is right");
+	eq_i64(zread_end(&z), 0, "and all");
+	zread_release(&z);
+	buf_release(&b);
+}
+
+int main(void)
+{
+	srand(1);
+	for (size_t i = 0; i < N; i++)
+		plain[i] = (unsigned char)(rand() % 7 ? 0 : rand());
+	test_round_trip();
+	test_refuses();
+	test_skip();
+	return tap_done();
+}
