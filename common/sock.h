@@ -19,10 +19,10 @@
 #define WEIR_SOCK_H
 
 #include "buf.h"
+#include "sockpath.h"
 
 #define SOCK_HWM		1024	/* messages, each direction */
 #define SOCK_ID_MAX		255	/* bytes of a routing id; ZMTP's limit */
-#define SOCK_PATH_MAX		107	/* bytes, without the NUL */
 #define SOCK_HEARTBEAT_MS	2000
 /* A peer that was stopped (TM-02) must find its connections alive; a dead
  * one is seen by the end of its socket at once. */
@@ -35,8 +35,7 @@ int sock_warm(void);
 /* {0} is a closed one. */
 struct sock {
 	void *zmq, *monitor;
-	char *path;		/* of the socket file that we made, or NULL */
-	uint64_t dev, ino;	/* that file */
+	struct sockpath file;	/* that we listen at */
 	uint64_t dropped;	/* multipart messages */
 };
 

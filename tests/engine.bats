@@ -626,6 +626,7 @@ dies_with_engine() {
 	while read -r pid; do
 		wait_for is_dead "$pid"
 	done <"$T/pid"
+	# shellcheck disable=SC2034 # common_teardown asks
 	SOCKETS_MAY_STAY=1
 }
 
