@@ -1,4 +1,5 @@
 #include "log.h"
+#include "clock.h"
 #include "err.h"
 #include "utf8.h"
 
@@ -148,6 +149,32 @@ static void log_at(enum log_level level, const char *fmt, va_list ap)
 LOG_FN(log_warn, LOG_WARN)
 LOG_FN(log_info, LOG_INFO)
 LOG_FN(log_debug, LOG_DEBUG)
+
+void log_few_end(struct log_few *f)
+{
+	if (f->more > 0)
+		log_warn("%u more %s were not logged", f->more, f->what);
+	f->more = 0;
+}
+
+bool log_few(struct log_few *f, enum log_level level)
+{
+	int64_t now = clock_mono_ms();
+
+	if (level > max_level)
+		return false;
+	if (now - f->since_ms >= LOG_FEW_MS) {
+		log_few_end(f);
+		f->said = 0;
+		f->since_ms = now;
+	}
+	if (f->said < LOG_FEW) {
+		f->said++;
+		return true;
+	}
+	f->more++;
+	return false;
+}
 
 _Noreturn void log_bug(const char *file, int line, const char *fmt, ...)
 {

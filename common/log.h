@@ -16,7 +16,9 @@
 #ifndef WEIR_LOG_H
 #define WEIR_LOG_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define LOG_LINE_MAX 2048	/* bytes of one line; longer ones are cut */
 
@@ -47,6 +49,27 @@ int log_adopt_cause(int code, const char *text);
 /* While on, log_error() remembers but does not print (threads whose owner
  * reports, fuzzers).  Per thread.  Returns what it was. */
 int log_quiet_thread(int on);
+
+/*
+ * Lines that somebody else can cause at will: LOG_FEW of a kind at once, the
+ * rest counted, and told by the first of the kind LOG_FEW_MS later.
+ *
+ *	if (log_few(&sh->junk, LOG_WARN))
+ *		log_warn("dropped: %s", cause);
+ */
+#define LOG_FEW 20
+#define LOG_FEW_MS 10000
+
+struct log_few {
+	const char *what;	/* kind, in the plural; lent */
+	int64_t since_ms;
+	unsigned said, more;
+};
+
+/* May one more line of this level be written?  Not below the level shown. */
+bool log_few(struct log_few *f, enum log_level level);
+/* Tells how many were not; at the end. */
+void log_few_end(struct log_few *f);
 
 /* A broken invariant of ours: prints and aborts. */
 _Noreturn void log_bug(const char *file, int line, const char *fmt, ...)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -171,8 +172,8 @@ static int set_heartbeat(void *z)
 	return rc;
 }
 
-/* News of connections; before the first connect, so that none is missed. */
-static int monitor(struct sock *s, int more)
+/* News of connections; before the first one, so that none is missed. */
+static int monitor(struct sock *s, int events)
 {
 	static atomic_uint serial;
 	char name[MONITOR_NAME_MAX];
@@ -180,9 +181,8 @@ static int monitor(struct sock *s, int more)
 
 	snprintf(name, sizeof name, INPROC "monitor.%u",
 		 atomic_fetch_add(&serial, 1));
-	if (zmq_socket_monitor(s->zmq, name,
-			       ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
-				       ZMQ_EVENT_DISCONNECTED | more) < 0)
+	if (zmq_socket_monitor(s->zmq, name, ZMQ_EVENT_DISCONNECTED | events) <
+	    0)
 		return log_error(E_CONFIG, "zmq monitor: %s",
 				 zmq_strerror(errno));
 	s->monitor = new_socket(ZMQ_PAIR);
@@ -254,6 +254,17 @@ static int check_endpoint(const char *endpoint)
 	return 0;
 }
 
+static size_t peers_max(void)
+{
+	size_t used = open_fds(), half;
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return SOCK_PEERS_MAX;
+	half = lim.rlim_cur > used ? (size_t)(lim.rlim_cur - used) / 2 : 0;
+	return half < SOCK_PEERS_MAX ? half + 1 : SOCK_PEERS_MAX;
+}
+
 static int listen_ipc(struct sock *s, const char *endpoint)
 {
 	int fd = sockpath_listen(&s->file, endpoint + strlen(IPC), BACKLOG);
@@ -261,7 +272,11 @@ static int listen_ipc(struct sock *s, const char *endpoint)
 
 	if (fd < 0)
 		return fd;
-	rc = set_int(s->zmq, ZMQ_USE_FD, fd);
+	s->shut.what = "connections one too many";
+	s->peers_max = peers_max();
+	rc = monitor(s, ZMQ_EVENT_ACCEPTED);
+	if (rc == 0)
+		rc = set_int(s->zmq, ZMQ_USE_FD, fd);
 	if (rc == 0 && zmq_bind(s->zmq, endpoint) == 0)
 		return 0;
 	if (rc == 0)
@@ -311,7 +326,7 @@ int sock_dial(struct sock *s, const char *endpoint, size_t frame_max)
 		return rc;
 	rc = set_heartbeat(s->zmq);
 	if (rc == 0)
-		rc = monitor(s, 0);
+		rc = monitor(s, ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
 	if (rc == 0)
 		rc = connect_to(s, endpoint);
 	if (rc < 0)
@@ -327,7 +342,8 @@ int sock_fan(struct sock *s, size_t frame_max)
 		return rc;
 	rc = set_heartbeat(s->zmq);
 	if (rc == 0)
-		rc = monitor(s, ZMQ_EVENT_CONNECTED);
+		rc = monitor(s, ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+					ZMQ_EVENT_CONNECTED);
 	if (rc < 0)
 		sock_close(s);
 	return rc;
@@ -350,6 +366,7 @@ void sock_close(struct sock *s)
 	close_socket(s->monitor);
 	sockpath_remove(&s->file);
 	close_socket(s->zmq);
+	log_few_end(&s->shut);
 	*s = (struct sock){ 0 };
 }
 
@@ -443,11 +460,63 @@ static int recv_message(struct sock *s, struct sock_peer *from, zmq_msg_t *m,
 	return 1;
 }
 
+struct event {
+	uint16_t type;
+	uint32_t value; /* of ACCEPTED: the descriptor */
+};
+
+/* A monitor tells (16 bits event, 32 bits value), then the endpoint. */
+static bool next_event(struct sock *s, struct event *e, zmq_msg_t *endpoint)
+{
+	const unsigned char *p;
+	bool more = false;
+
+	*e = (struct event){ 0 };
+	if (recv_part(s->monitor, endpoint, &more) <= 0)
+		return false;
+	p = zmq_msg_data(endpoint);
+	if (zmq_msg_size(endpoint) >= sizeof e->type + sizeof e->value) {
+		memcpy(&e->type, p, sizeof e->type);
+		memcpy(&e->value, p + sizeof e->type, sizeof e->value);
+	}
+	return more && recv_part(s->monitor, endpoint, &more) > 0;
+}
+
+/* The descriptor is libzmq's, and may be another's by now: then most likely
+ * one of this listener, and one too many as well. */
+static void shut(struct sock *s, int fd)
+{
+	if (!sockpath_is_of(&s->file, fd))
+		return;
+	shutdown(fd, SHUT_RDWR);
+	if (log_few(&s->shut, LOG_WARN))
+		log_warn("%s: %zu connections, as many as it keeps: one more "
+			 "is closed",
+			 s->file.path, s->peers_max);
+}
+
+static void count_peers(struct sock *s)
+{
+	struct event e;
+	zmq_msg_t m;
+
+	zmq_msg_init(&m);
+	while (next_event(s, &e, &m)) {
+		if (e.type == ZMQ_EVENT_DISCONNECTED && s->peers > 0)
+			s->peers--;
+		if (e.type == ZMQ_EVENT_ACCEPTED && ++s->peers > s->peers_max)
+			shut(s, (int)e.value);
+	}
+	zmq_msg_close(&m);
+}
+
 int sock_recv(struct sock *s, struct sock_peer *from, struct buf *out)
 {
 	zmq_msg_t m;
 	int rc;
 
+	if (s->peers_max > 0)
+		count_peers(s);
 	buf_clear(out);
 	zmq_msg_init(&m);
 	rc = recv_message(s, from, &m, out);
@@ -467,29 +536,22 @@ static enum sock_news news_of(uint16_t event)
 	}
 }
 
-/* A monitor tells (16 bits event, 32 bits value), then the endpoint. */
 enum sock_news sock_news(struct sock *s, char *endpoint, size_t size)
 {
 	enum sock_news news = SOCK_QUIET;
-	uint16_t event = 0;
-	bool more = false;
+	struct event e;
 	zmq_msg_t m;
 	size_t n;
 
 	zmq_msg_init(&m);
-	if (recv_part(s->monitor, &m, &more) <= 0)
-		goto out;
-	if (zmq_msg_size(&m) >= sizeof event)
-		memcpy(&event, zmq_msg_data(&m), sizeof event);
-	if (!more || recv_part(s->monitor, &m, &more) <= 0)
-		goto out;
-	n = zmq_msg_size(&m);
-	if (n >= size)
-		BUG("endpoint of %zu bytes in %zu", n, size);
-	memcpy(endpoint, zmq_msg_data(&m), n);
-	endpoint[n] = '\0';
-	news = news_of(event);
-out:
+	if (next_event(s, &e, &m)) {
+		n = zmq_msg_size(&m);
+		if (n >= size)
+			BUG("endpoint of %zu bytes in %zu", n, size);
+		memcpy(endpoint, zmq_msg_data(&m), n);
+		endpoint[n] = '\0';
+		news = news_of(e.type);
+	}
 	zmq_msg_close(&m);
 	return news;
 }

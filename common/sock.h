@@ -11,6 +11,10 @@
  * Ids of peers are the router's own making, so none is met again (ZQ-13), and
  * HANDOVER has nothing to hand over.
  *
+ * A listener keeps SOCK_PEERS_MAX connections, or half as many as there are
+ * descriptors left when it starts: libzmq accepts whoever comes, and aborts
+ * when descriptors run out.  One more is shut at once, and logged.
+ *
  * Endpoints: "ipc://PATH" (at most SOCK_PATH_MAX bytes of path; the file is
  * made with mode 0600 of an 0700 directory) and "inproc://NAME".  tcp:// is
  * refused until it can be done with CURVE.
@@ -19,10 +23,12 @@
 #define WEIR_SOCK_H
 
 #include "buf.h"
+#include "log.h"
 #include "sockpath.h"
 
 #define SOCK_HWM		1024	/* messages, each direction */
 #define SOCK_ID_MAX		255	/* bytes of a routing id; ZMTP's limit */
+#define SOCK_PEERS_MAX		256	/* connections to one listener */
 #define SOCK_HEARTBEAT_MS	2000
 /* A peer that was stopped (TM-02) must find its connections alive; a dead
  * one is seen by the end of its socket at once. */
@@ -37,6 +43,8 @@ struct sock {
 	void *zmq, *monitor;
 	struct sockpath file;	/* that we listen at */
 	uint64_t dropped;	/* multipart messages */
+	size_t peers, peers_max; /* of a listener; monitored */
+	struct log_few shut;
 };
 
 /* A peer on a router, by its routing id. */

@@ -83,6 +83,16 @@ int sockpath_listen(struct sockpath *s, const char *path, int backlog)
 	return fd;
 }
 
+bool sockpath_is_of(const struct sockpath *s, int fd)
+{
+	struct sockaddr_un sa = { 0 };
+	socklen_t len = sizeof sa;
+
+	return getsockname(fd, (struct sockaddr *)&sa, &len) == 0 &&
+	       sa.sun_family == AF_UNIX &&
+	       strncmp(sa.sun_path, s->path, sizeof sa.sun_path) == 0;
+}
+
 void sockpath_remove(struct sockpath *s)
 {
 	struct stat st;

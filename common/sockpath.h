@@ -7,6 +7,7 @@
 #ifndef WEIR_SOCKPATH_H
 #define WEIR_SOCKPATH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define SOCK_PATH_MAX	107	/* bytes, without the NUL; the kernel's */
@@ -21,6 +22,8 @@ struct sockpath {
  * process's file is replaced, a live one's never (-E_AGAIN); what is no socket
  * is left alone (-E_CONFIG). */
 int sockpath_listen(struct sockpath *s, const char *path, int backlog);
+/* Is fd a connection to it? */
+bool sockpath_is_of(const struct sockpath *s, int fd);
 /* Ours alone: another process may have taken a dead-looking path over. */
 void sockpath_remove(struct sockpath *s);
 

@@ -48,7 +48,7 @@ static void take_packet(struct conn *c, const int *fds, size_t n)
 	struct shell *sh = c->sh;
 	struct asker from = { .conn = c };
 	struct msg m;
-	int rc = msg_unpack(&m, &sh->arena, buf_slice(&sh->frame));
+	int rc = shell_unpack(sh, &m);
 
 	if (rc >= 0 && m.type == M_attach) {
 		sh->now_fds = fds;
@@ -63,6 +63,18 @@ static void take_packet(struct conn *c, const int *fds, size_t n)
 		     "only attach is understood here");
 }
 
+/* As fdpass_recv(), which logs what it does not take. */
+static int receive(struct conn *c, int *fds, size_t *n)
+{
+	int was = log_quiet_thread(1);
+	int rc = fdpass_recv(c->fd, &c->sh->frame, fds, n);
+
+	log_quiet_thread(was);
+	if (rc == -E_PROTO && log_few(&c->sh->strangers, LOG_WARN))
+		log_warn("%s: closed: %s", c->sh->fd_path, log_cause());
+	return rc;
+}
+
 static void conn_ready(void *arg)
 {
 	struct conn *c = arg;
@@ -70,7 +82,7 @@ static void conn_ready(void *arg)
 	size_t n;
 	int rc;
 
-	while ((rc = fdpass_recv(c->fd, &c->sh->frame, fds, &n)) > 0) {
+	while ((rc = receive(c, fds, &n)) > 0) {
 		take_packet(c, fds, n);
 		/* attach kept duplicates of those it wanted */
 		while (n > 0)
@@ -90,6 +102,17 @@ static struct conn *free_conn(struct shell *sh)
 	return NULL;
 }
 
+static void tell_stranger(struct shell *sh, const struct fdpass_peer *p,
+			  bool is_full)
+{
+	if (!log_few(&sh->strangers, LOG_WARN))
+		return;
+	log_warn("%s: user %u, pid %d is %s", sh->fd_path, (unsigned)p->uid,
+		 (int)p->pid,
+		 is_full ? "one too many"
+			 : "not allowed to connect; see --allow");
+}
+
 static void listener_ready(void *arg)
 {
 	struct shell *sh = arg;
@@ -100,10 +123,7 @@ static void listener_ready(void *arg)
 		struct conn *c = free_conn(sh);
 
 		if (!c || !may_connect(sh, &peer)) {
-			log_warn("%s: user %u, pid %d is %s", sh->fd_path,
-				 (unsigned)peer.uid, (int)peer.pid,
-				 c ? "not allowed to connect; see --allow"
-				   : "one too many");
+			tell_stranger(sh, &peer, c == NULL);
 			close(fd);
 			continue;
 		}

@@ -106,7 +106,8 @@ void shell_refuse(struct shell *sh, const struct asker *to, int code,
 {
 	struct msg m = { .type = M_refused };
 
-	log_info("refused: %s", cause);
+	if (log_few(&sh->refusals, LOG_INFO))
+		log_info("refused: %s", cause);
 	m.refused = (struct m_refused){
 		.seq = to->seq,
 		.boot = slice_of(sh->store.boot),
@@ -296,7 +297,9 @@ void shell_request(struct shell *sh, const struct asker *from,
 	int rc;
 
 	if (!take_request(m, &a)) {
-		log_warn("a %s is nothing to ask an engine", msg_name(m->type));
+		if (log_few(&sh->junk, LOG_WARN))
+			log_warn("a %s is nothing to ask an engine",
+				 msg_name(m->type));
 		return;
 	}
 	a.ev.epoch = a.fence->epoch;
@@ -329,6 +332,17 @@ static void refuse_strange(struct shell *sh, struct asker *from)
 			     "): restart it with the publisher's build");
 }
 
+int shell_unpack(struct shell *sh, struct msg *m)
+{
+	int was = log_quiet_thread(1);
+	int rc = msg_unpack(m, &sh->arena, buf_slice(&sh->frame));
+
+	log_quiet_thread(was);
+	if (rc < 0 && log_few(&sh->junk, LOG_WARN))
+		log_warn("a peer is not heard: %s", log_cause());
+	return rc;
+}
+
 static void sock_ready(void *arg)
 {
 	struct shell *sh = arg;
@@ -338,7 +352,7 @@ static void sock_ready(void *arg)
 	for (int turn = 0; turn < SHELL_TURN &&
 			   sock_recv(&sh->sock, &from.peer, &sh->frame) > 0;
 	     turn++) {
-		if (msg_unpack(&m, &sh->arena, buf_slice(&sh->frame)) < 0) {
+		if (shell_unpack(sh, &m) < 0) {
 			refuse_strange(sh, &from);
 			continue;
 		}
@@ -496,6 +510,9 @@ static void stop(struct shell *sh)
 	shell_fd_close(sh);
 	sock_end();
 	pool_free(sh->pool);
+	log_few_end(&sh->junk);
+	log_few_end(&sh->refusals);
+	log_few_end(&sh->strangers);
 	for (uint32_t i = 0; i < sh->nout; i++)
 		buf_release(&sh->out[i].frame);
 	free(sh->out);
@@ -519,6 +536,9 @@ int engine_run(const struct engine_conf *conf)
 
 	sh->conf = conf;
 	sh->adopt = conf->adopt;
+	sh->junk.what = "messages that are none";
+	sh->refusals.what = "refusals";
+	sh->strangers.what = "closed connections";
 	sh->listener = -1;
 	sh->store = (struct store){ .dirfd = -1, .lock_fd = -1 };
 	sh->hook = (struct child)CHILD_NONE;

@@ -13,6 +13,7 @@
 
 #include "common/child.h"
 #include "common/fdpass.h"
+#include "common/log.h"
 #include "common/loop.h"
 #include "common/pool.h"
 #include "pipes/engine.h"
@@ -111,6 +112,8 @@ struct shell {
 	size_t out_bytes;
 	struct msg_arena arena;
 	struct buf frame, packed;
+	/* of what peers can make us log */
+	struct log_few junk, refusals, strangers;
 };
 
 /* Steps the machine and performs all it asks for. */
@@ -121,6 +124,8 @@ void shell_perform(struct shell *sh, const struct en_action *a);
 void shell_request(struct shell *sh, const struct asker *from,
 		   const struct msg *m);
 
+/* sh->frame as a message; the text of what is none is log_cause(). */
+int shell_unpack(struct shell *sh, struct msg *m);
 void shell_send(struct shell *sh, const struct sock_peer *to,
 		const struct msg *m);
 void shell_answer(struct shell *sh, const struct asker *to,

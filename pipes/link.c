@@ -179,9 +179,11 @@ static void take_hello(struct link *l, const struct sock_peer *from,
 	const char *why = why_refused(l, h);
 
 	if (why) {
-		log_info("hello of %s.%u refused: %s",
-			 stage_name(h->stage) ? stage_name(h->stage) : "?",
-			 h->instance, why);
+		if (log_few(&l->refusals, LOG_INFO))
+			log_info("hello of %s.%u refused: %s",
+				 stage_name(h->stage) ? stage_name(h->stage)
+						      : "?",
+				 h->instance, why);
 		put_refusal(l, from);
 		return;
 	}
@@ -290,6 +292,7 @@ static void on_sock(void *arg)
 static void opened(struct link *l)
 {
 	l->open = true;
+	l->refusals.what = "refused hellos";
 	l->flush.fn = on_flush;
 	l->flush.arg = l;
 	loop_add_sock(l->loop, &l->sock, on_sock, l);
@@ -330,6 +333,7 @@ int link_dial(struct link *l, const char *endpoint)
 void link_close(struct link *l)
 {
 	hang_up(l);
+	log_few_end(&l->refusals);
 	if (l->loop)
 		clear_queue(l);
 	free(l->queue);

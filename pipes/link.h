@@ -57,6 +57,7 @@ struct link {
 	struct loop_timer flush;
 	struct msg_arena arena;
 	struct buf in, out;
+	struct log_few refusals;
 };
 
 /* The fields above "link.c's own" are set by the caller, the rest zeroed. */

@@ -115,7 +115,7 @@ still_serves() {
 # start_attack NAME ATTACK: it goes on until NAME.fifo has no writer.
 start_attack() {
 	mkfifo "$T/$1.fifo"
-	start "$1" bash -c 'exec python3 "$@" <"$0"' "$T/$1.fifo" \
+	start "$1" bash -c 'exec python3 "$@" <"$0" 9>&-' "$T/$1.fifo" \
 		"$SRC/tests/badpeer.py" "$T/e0.sock" "$2"
 	exec 8>"$T/$1.fifo"
 	wait_for test -s "$T/$1.out"
@@ -133,6 +133,60 @@ end_attack() {
 	bounded e0
 	publish 2
 	end_attack deaf
+}
+
+# few_fds N: an engine that may have no more descriptors than that.
+few_fds() {
+	: >"$T/e0.ready"
+	start e0 bash -c 'ulimit -n "$1"; exec 3>"$2"; shift 2; exec "$@"' _ \
+		"$1" "$T/e0.ready" weir-engine --name e0 --store "$T/e0" \
+		--listen "ipc://$T/e0.sock" --ready-fd 3
+	wait_for test -s "$T/e0.ready"
+	publish 1
+	mark e0
+}
+
+@test "ZQ-11 more connections than there are descriptors end no engine" {
+	few_fds 256
+	start_attack crowd crowd
+	assert_file_contains "$T/e0.err" 'one more is closed'
+	end_attack crowd
+	unharmed
+	publish 2
+	stop e0
+	assert_file_contains "$T/e0.err" 'more connections one too many were not'
+}
+
+@test "ZQ-15 who is there keeps its place in a crowd" {
+	one_engine
+	{
+		echo probe
+		echo "begin dir=$T/src version=2 epoch=2 run=r2"
+	} >"$T/first"
+	printf '%s\n' attach 'offer bucket=0' finish receipt pause swap \
+		resume >"$T/then"
+	mkfifo "$T/words"
+	start ask sh -c "exec $BUILD/tests/engclient ipc://$T/e0.sock <$T/words"
+	exec 9>"$T/words"
+	cat "$T/first" >&9
+	wait_for contains "$T/ask.out" begun
+	start_attack crowd crowd
+	cat "$T/then" >&9
+	exec 9>&-
+	wait_for_end "$(pid_of ask)"
+	end_attack crowd
+	assert_equal "$(serving e0)" 2
+}
+
+@test "ZQ-15 what a peer makes an engine log has a bound" {
+	one_engine
+	attack "$T/e0.sock" random-frames mutants descriptors holders
+	unharmed
+	stop e0
+	run wc -l <"$T/e0.err"
+	[ "$output" -lt 100 ]
+	assert_file_contains "$T/e0.err" 'more messages that are none were not'
+	assert_file_contains "$T/e0.err" 'more closed connections were not'
 }
 
 @test "ZQ-15 a stage hears all of it and goes on" {

@@ -241,6 +241,23 @@ def mutes(path):
     peer.close()
 
 
+@attack
+def crowd(path):
+    """More connections than there is room for, until told to go."""
+    held = []
+    for _ in range(400):
+        held.append(connect(path))
+        try:
+            held[-1].sendall(GREETING)
+        except OSError:
+            pass  # shut already
+    assert is_closed(held[-1]), "the last one is kept"
+    print("crowd", flush=True)
+    sys.stdin.read()
+    for s in held:
+        s.close()
+
+
 def packet(s, body, fds):
     s.sendmsg([body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
 
