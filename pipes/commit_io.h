@@ -3,8 +3,9 @@
  * the registry, the engines and the link to transfer.
  *
  * Split by time: commit_io.c (the stage, events in, actions out),
- * commit_lock.c (plan, lock, recovery), commit_open.c (probe, number, open,
- * begin), commit_end.c (receipts, decision, swap, verdict), commit_tell.c
+ * commit_lock.c (plan, lock, recovery), commit_probe.c, commit_open.c (number,
+ * open, begin), commit_expect.c (the tensors that engines expect),
+ * commit_end.c (receipts, decision, swap, verdict), commit_tell.c
  * (what people read).
  */
 #ifndef WEIR_COMMIT_IO_H
@@ -118,6 +119,11 @@ void commit_open(struct commit_io *c);
 void commit_begin(struct commit_io *c);
 void commit_tell_opened(struct commit_io *c);
 void commit_exclude(struct commit_io *c, uint32_t engine);
+
+/* commit_expect.c */
+/* Are the tensors those of the version that each engine serves?  0, or
+ * -E_DATA, logged. */
+int commit_expect(struct commit_io *c, uint64_t decided);
 
 /* commit_probe.c */
 /* The same call to every engine that is not excluded. */

@@ -86,7 +86,9 @@ static int choose_number(struct commit_io *c)
 		n.asked_is_decided = rc > 0;
 	}
 	rc = commit_number(&n, &c->goal.version);
-	if (rc == -E_AGAIN)
+	if (rc == 0)
+		rc = commit_expect(c, n.decided);
+	else if (rc == -E_AGAIN)
 		rc = compare_decided(c, n.asked, &d.m.decision);
 	else if (rc < 0)
 		rc = refuse_number(&n, who);

@@ -195,6 +195,7 @@ static void take_state(struct engine_part *p, const struct m_state *s)
 	f->serving = s->serving;
 	f->staged = s->staged;
 	f->room = s->room;
+	f->structure = s->structure;
 	f->content = s->content;
 	f->sealed = s->sealed;
 	f->paused = s->paused;

@@ -496,7 +496,12 @@ ACT(hook_swap_failed)
 ACT(swapped)
 {
 	(void)ev;
-	engine_set_serving(e, e->version, e->epoch, &e->content);
+	engine_set_serving(e, &(struct en_version){
+				      .version = e->version,
+				      .epoch = e->epoch,
+				      .structure = e->structure,
+				      .content = e->content,
+			      });
 	forget_slot(e);
 	e->slot = EN_IDLE;
 	engine_reply(e, EN_SWAP);

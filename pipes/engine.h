@@ -117,7 +117,7 @@ struct engine {
 	char broken[256];
 
 	uint64_t serving, serving_epoch;
-	struct digest serving_content;
+	struct digest serving_structure, serving_content;
 	uint64_t token, lease_ms;	/* of the pause */
 	uint64_t resume_token;		/* of the last resume asked for */
 	bool lapsed;			/* the lease ended under a swap */
@@ -131,10 +131,12 @@ struct engine {
 
 /* What the store found: version served and version sealed (0: none). */
 void engine_init(struct engine *e, const struct fence *f);
-void engine_set_serving(struct engine *e, uint64_t version, uint64_t epoch,
-			const struct digest *content);
-void engine_set_sealed(struct engine *e, uint64_t version, uint64_t epoch,
-		       const struct digest *content);
+struct en_version {
+	uint64_t version, epoch;
+	struct digest structure, content;
+};
+void engine_set_serving(struct engine *e, const struct en_version *v);
+void engine_set_sealed(struct engine *e, const struct en_version *v);
 /* An earlier life may have paused the engine process: it is resumed as at
  * the end of a lease, and tried again every lease_ms. */
 void engine_set_paused(struct engine *e, uint64_t lease_ms);

@@ -166,21 +166,21 @@ void engine_init(struct engine *e, const struct fence *f)
 	*e = (struct engine){ .fence = *f };
 }
 
-void engine_set_serving(struct engine *e, uint64_t version, uint64_t epoch,
-			const struct digest *content)
+void engine_set_serving(struct engine *e, const struct en_version *v)
 {
-	e->serving = version;
-	e->serving_epoch = epoch;
-	e->serving_content = *content;
+	e->serving = v->version;
+	e->serving_epoch = v->epoch;
+	e->serving_structure = v->structure;
+	e->serving_content = v->content;
 }
 
-void engine_set_sealed(struct engine *e, uint64_t version, uint64_t epoch,
-		       const struct digest *content)
+void engine_set_sealed(struct engine *e, const struct en_version *v)
 {
 	e->slot = EN_SEALED;
-	e->version = version;
-	e->epoch = epoch;
-	e->content = *content;
+	e->version = v->version;
+	e->epoch = v->epoch;
+	e->structure = v->structure;
+	e->content = v->content;
 }
 
 void engine_set_paused(struct engine *e, uint64_t lease_ms)

@@ -77,7 +77,7 @@ struct engine_ask {
 struct engine_facts {			/* of the last probe */
 	char registry[ENGINE_TEXT];	/* empty: none yet */
 	uint64_t epoch, serving, staged, room;
-	struct digest content;		/* of what it serves */
+	struct digest structure, content; /* of what it serves */
 	bool sealed, paused, adopts;
 };
 

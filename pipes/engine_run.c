@@ -144,6 +144,7 @@ static void answer_state(struct shell *sh, const struct asker *to)
 		.epoch = e->fence.epoch,
 		.run = slice_of(e->fence.run),
 		.serving = e->serving,
+		.structure = e->serving_structure,
 		.content = e->serving_content,
 		.staged = e->version,
 		.highest = sh->store.highest,
@@ -383,31 +384,43 @@ static void on_signal(int signo, void *arg)
 	}
 }
 
+static struct en_version version_of(const struct store_slot *slot)
+{
+	return (struct en_version){
+		.version = slot->version,
+		.epoch = slot->epoch,
+		.structure = slot->structure,
+		.content = slot->received,
+	};
+}
+
 static int take_served(struct shell *sh)
 {
 	struct store_slot slot = { 0 };
+	struct en_version v;
 	int rc;
 
 	if (sh->store.serving == 0)
 		return 0;
 	rc = store_slot_load(&sh->store, sh->store.serving, &slot);
+	v = version_of(&slot);
 	if (rc >= 0)
-		engine_set_serving(&sh->m, slot.version, slot.epoch,
-				   &slot.received);
+		engine_set_serving(&sh->m, &v);
 	store_slot_release(&slot);
 	return rc;
 }
 
 static int take_staged(struct shell *sh)
 {
+	struct en_version v;
 	int rc;
 
 	if (sh->store.staged == 0)
 		return 0;
 	rc = store_slot_load(&sh->store, sh->store.staged, &sh->slot);
+	v = version_of(&sh->slot);
 	if (rc >= 0)
-		engine_set_sealed(&sh->m, sh->slot.version, sh->slot.epoch,
-				  &sh->slot.received);
+		engine_set_sealed(&sh->m, &v);
 	return rc;
 }
 

@@ -53,6 +53,12 @@ static const char *const routings[] = { "off", "auto", NULL };
 static const char *const proofs[] = { "ack", "sampled", "copied", "reread",
 				      NULL };
 
+static const char *const expectations[] = {
+	[EXPECT_SAME] = "same-structure",
+	[EXPECT_ANY] = "any",
+	NULL,
+};
+
 static const struct opt plan_rows[] = {
 	{ .name = "source",
 	  OPT_TO_LIST(struct plan_conf, sources),
@@ -168,6 +174,12 @@ static const struct opt commit_rows[] = {
 	  .def = "copied",
 	  .choices = proofs,
 	  .help = "lowest proof level that a receipt may have" },
+	{ .name = "expect",
+	  OPT_TO_CHOICE(struct commit_conf, expect),
+	  .def = "same-structure",
+	  .choices = expectations,
+	  .help = "refuse tensors whose names, dtypes or shapes are not those "
+		  "of the version served; any: another model is fine" },
 	{ .name = "engine-timeout",
 	  OPT_TO_DURATION(struct commit_conf, engine_timeout_ms),
 	  .value = "TIME",

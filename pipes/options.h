@@ -41,11 +41,15 @@ struct transfer_conf {
 	int64_t stage_timeout_ms;
 };
 
+/* Of the tensors' names, dtypes and shapes, beside what is served. */
+enum expectation { EXPECT_SAME, EXPECT_ANY };
+
 struct commit_conf {
 	struct opt_common common;
 	uint64_t weight_version;	/* 0: highest + 1 */
 	uint64_t min_engines;		/* 0: all */
 	unsigned accept_proof;		/* enum proof_level */
+	unsigned expect;		/* enum expectation */
 	int64_t engine_timeout_ms, load_timeout_ms, stage_timeout_ms;
 	int64_t run_timeout_ms, wait_ms;
 };

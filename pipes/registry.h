@@ -24,7 +24,7 @@
 #define WEIR_REGISTRY_H
 
 #include "pipes/msg.h"
-#include "pipes/recfile.h"
+#include "pipes/planfile.h"
 
 #include <sys/types.h>
 
@@ -96,6 +96,8 @@ int registry_next(struct registry *r, uint64_t after, uint64_t *version);
 /* 1 and the decision of a version, 0 if it is not decided. */
 int registry_decision(struct registry *r, uint64_t version,
 		      struct reg_rec *out);
+/* 1 and the plan that a decided version was made by, 0 if there is none. */
+int registry_plan(struct registry *r, uint64_t version, struct plan *out);
 /* A fresh directory for an undecided version, with the run's plan in it
  * (hard link, or a copy on another file system).  -E_AGAIN if the version is
  * decided. */

@@ -1,5 +1,4 @@
 #include "pipes/registry.h"
-#include "pipes/planfile.h"
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
@@ -215,6 +214,23 @@ int registry_decision(struct registry *r, uint64_t version, struct reg_rec *out)
 	*out = d;
 	rc = 1;
 out:
+	close(vfd);
+	return rc;
+}
+
+int registry_plan(struct registry *r, uint64_t version, struct plan *out)
+{
+	int vfd = version_open(r, version), rc;
+
+	if (vfd < 0)
+		return vfd == -E_NOINPUT ? 0 : vfd;
+	rc = decision_is_there(vfd);
+	if (rc > 0 && faccessat(vfd, "plan", F_OK, 0) < 0)
+		rc = 0;
+	if (rc > 0) {
+		rc = plan_open(out, vfd, "plan");
+		rc = rc < 0 ? rc : 1;
+	}
 	close(vfd);
 	return rc;
 }

@@ -29,14 +29,16 @@ static void add_action(struct buf *out, const struct en_action *a)
 /* "serving v=4 c=4" and "sealed v=5 c=5": what a store had at the start. */
 static bool start_with(char **words, size_t n)
 {
-	struct digest c = { { (uint8_t)fsm_arg(words, n, "c", 0) } };
-	uint64_t v = fsm_arg(words, n, "v", 0);
-	uint64_t epoch = fsm_arg(words, n, "e", 1);
+	struct en_version v = {
+		.version = fsm_arg(words, n, "v", 0),
+		.epoch = fsm_arg(words, n, "e", 1),
+		.content = { { (uint8_t)fsm_arg(words, n, "c", 0) } },
+	};
 
 	if (strcmp(words[0], "serving") == 0)
-		engine_set_serving(&e, v, epoch, &c);
+		engine_set_serving(&e, &v);
 	else if (strcmp(words[0], "was-sealed") == 0)
-		engine_set_sealed(&e, v, epoch, &c);
+		engine_set_sealed(&e, &v);
 	else
 		return false;
 	return true;
