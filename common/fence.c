@@ -94,8 +94,16 @@ static void keep(char *out, struct slice s)
 void fence_move(struct fence *f, const struct fence_speaker *who,
 		enum fence_use use)
 {
-	if (!same(f->registry, who->registry) || who->epoch > f->epoch) {
-		*f = (struct fence){ .epoch = who->epoch };
+	bool mine = same(f->registry, who->registry);
+
+	if (!mine && f->registry[0]) {
+		memcpy(f->former, f->registry, sizeof f->former);
+		f->spent = true;
+	}
+	if (!mine || who->epoch > f->epoch) {
+		f->epoch = who->epoch;
+		f->closed = false;
+		memset(f->instance, 0, sizeof f->instance);
 		keep(f->registry, who->registry);
 		keep(f->run, who->run);
 	}

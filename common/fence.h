@@ -21,6 +21,8 @@ struct fence {
 	uint64_t epoch;				/* highest seen */
 	uint32_t instance[FENCE_STAGES];	/* highest seen in it */
 	bool closed;				/* it was cancelled */
+	char former[FENCE_ID_MAX + 1];		/* owner before an adoption */
+	bool spent;				/* which used --adopt up */
 };
 
 struct fence_speaker {
@@ -46,7 +48,8 @@ enum fence_use {
  */
 int fence_check(const struct fence *f, const struct fence_speaker *who,
 		enum fence_use use, char *why);
-/* Moves it to who, who was let pass.  A cancel closes the epoch. */
+/* Moves it to who, who was let pass.  A cancel closes the epoch; another
+ * registry than the owner is an adoption. */
 void fence_move(struct fence *f, const struct fence_speaker *who,
 		enum fence_use use);
 

@@ -233,8 +233,7 @@ static int check_request(const struct shell *sh, const struct msg *m,
 }
 
 /* The fence, durable before anything is done for who moved it. */
-static int pass_fence(struct shell *sh, const struct msg *m,
-		      const struct asked *a)
+static int pass_fence(struct shell *sh, const struct asked *a)
 {
 	const struct fence_speaker who = {
 		.registry = a->fence->registry,
@@ -243,11 +242,10 @@ static int pass_fence(struct shell *sh, const struct msg *m,
 		.instance = a->fence->instance,
 		.stage = a->fence->stage,
 	};
-	bool adopt = a->ev.on == EN_BEGIN && (sh->adopt || m->begin.adopt);
+	bool adopt = a->ev.on == EN_BEGIN && sh->adopt;
 	uint64_t highest = sh->store.highest;
 	char why[FENCE_WHY_MAX];
 	struct fence moved = sh->m.fence;
-	bool adopted = false;
 	int rc;
 
 	rc = engine_admit(&sh->m, a->ev.on, &who, adopt, &moved, why);
@@ -258,17 +256,14 @@ static int pass_fence(struct shell *sh, const struct msg *m,
 		highest = a->ev.version;
 	if (rc == 0 && highest == sh->store.highest)
 		return 0;
-	if (strcmp(moved.registry, sh->m.fence.registry) != 0 &&
-	    sh->m.fence.registry[0]) {
+	if (moved.spent && !sh->m.fence.spent)
 		log_warn("registry %s takes the store over from %s",
-			 moved.registry, sh->m.fence.registry);
-		adopted = true;
-	}
+			 moved.registry, moved.former);
 	rc = store_set_fence(&sh->store, &moved, highest);
 	if (rc < 0)
 		return rc;
 	sh->m.fence = moved;
-	sh->adopt = sh->adopt && !adopted;
+	sh->adopt = sh->adopt && !moved.spent;
 	return 0;
 }
 
@@ -307,7 +302,7 @@ void shell_request(struct shell *sh, const struct asker *from,
 	log_quiet_thread(1);
 	rc = check_request(sh, m, &a, &wanted);
 	if (rc >= 0)
-		rc = pass_fence(sh, m, &a);
+		rc = pass_fence(sh, &a);
 	log_quiet_thread(0);
 	if (rc < 0) {
 		shell_refuse(sh, from, rc,
@@ -424,10 +419,29 @@ static int take_staged(struct shell *sh)
 	return rc;
 }
 
+/* Used up, it stays so through restarts with the same options; a start
+ * without it makes the next one count again. */
+static int arm_adopt(struct shell *sh)
+{
+	struct fence f = sh->store.fence;
+
+	sh->adopt = sh->conf->adopt && !f.spent;
+	if (sh->conf->adopt && f.spent)
+		log_warn("--adopt was used: registry %s took the store over "
+			 "from %s; to use it again, start once without it",
+			 f.registry, f.former);
+	if (sh->conf->adopt || !f.spent)
+		return 0;
+	f.spent = false;
+	return store_set_fence(&sh->store, &f, sh->store.highest);
+}
+
 static int open_store(struct shell *sh)
 {
 	int rc = store_open(&sh->store, sh->conf->store, sh->conf->keep);
 
+	if (rc >= 0)
+		rc = arm_adopt(sh);
 	if (rc < 0)
 		return rc;
 	engine_init(&sh->m, &sh->store.fence);
@@ -548,7 +562,6 @@ int engine_run(const struct engine_conf *conf)
 	int rc;
 
 	sh->conf = conf;
-	sh->adopt = conf->adopt;
 	sh->junk.what = "messages that are none";
 	sh->refusals.what = "refusals";
 	sh->strangers.what = "closed connections";

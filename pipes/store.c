@@ -81,6 +81,8 @@ static int read_fence(struct store *s)
 		keep_text(s->fence.run, f->run);
 		s->fence.epoch = f->epoch;
 		s->fence.closed = f->closed;
+		keep_text(s->fence.former, f->former);
+		s->fence.spent = f->spent;
 		for (uint32_t i = 0; i < f->instances.n; i++)
 			s->fence.instance[i] = (uint32_t)f->instances.v[i];
 		s->highest = f->highest;
@@ -106,6 +108,8 @@ int store_set_fence(struct store *s, const struct fence *f, uint64_t highest)
 		.closed = f->closed,
 		.instances = { instance, FENCE_STAGES },
 		.highest = highest,
+		.former = slice_of(f->former),
+		.spent = f->spent,
 	};
 	rc = rec_append(&b, &m);
 	if (rc >= 0)

@@ -38,7 +38,7 @@ static struct {
 	char registry[65], run[65], boot[65], dir[512], cause[65], mode[16];
 	uint64_t epoch, version, instance, stage, token, lease, proof;
 	uint64_t buckets, bucket, worker, workers, bytes, first, count;
-	uint64_t adopt, replies, size, seq;
+	uint64_t replies, size, seq;
 	struct digest content;
 } set = { .registry = "A",
 	  .run = "r1",
@@ -65,8 +65,8 @@ static const struct {
 	{ "bucket", &set.bucket },     { "worker", &set.worker },
 	{ "workers", &set.workers },   { "bytes", &set.bytes },
 	{ "first", &set.first },       { "count", &set.count },
-	{ "adopt", &set.adopt },       { "replies", &set.replies },
-	{ "size", &set.size },	       { "seq", &set.seq },
+	{ "replies", &set.replies },   { "size", &set.size },
+	{ "seq", &set.seq },
 };
 
 static struct m_slotfile file[FILES_MAX];
@@ -310,7 +310,6 @@ static void request(const char *what)
 		m.begin.bytes = set.size ? set.size : total();
 		m.begin.buckets = set.buckets ? (uint32_t)set.buckets : nfiles;
 		m.begin.proof = (uint8_t)set.proof;
-		m.begin.adopt = set.adopt;
 		m.begin.worker = (uint32_t)set.worker;
 		m.begin.workers = (uint32_t)set.workers;
 		m.begin.files.v = file;

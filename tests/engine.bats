@@ -273,6 +273,43 @@ served() { readlink "$T/store/current"; }
 	assert_line --partial 'the store belongs to registry B, not to C'
 }
 
+# begin_of REGISTRY EPOCH
+begin_of() {
+	ask <<-END
+	probe
+	begin dir=$T/src registry=$1 version=$2 epoch=$2
+	END
+}
+
+# restart [OPTION]...: after a SIGKILL.
+restart() {
+	kill -KILL "$(pid_of engine)"
+	wait_for is_dead "$(pid_of engine)"
+	rm "$T/engine.err"
+	engine "$@"
+}
+
+@test "I9 --adopt that was used is used up for a restart with the same options" {
+	engine --adopt
+	begin_of A 1
+	restart --adopt
+	begin_of B 2
+	assert_line --partial '"begun"'
+	restart --adopt
+	assert_file_contains "$T/engine.err" \
+		'registry B took the store over from A; to use it again'
+	begin_of A 3
+	assert_line --partial 'the store belongs to registry B, not to A'
+	run weir-dump "$T/store/fence"
+	assert_line --partial '"former":"A","spent":true'
+	begin_of B 3
+	assert_line --partial '"begun"'
+	restart
+	restart --adopt
+	begin_of C 4
+	assert_line --partial '"begun"'
+}
+
 @test "FS-01 write all, fsync files, record, rename, then current, each synced" {
 	strace -qq -e trace=none true || skip "no ptrace here"
 	# The leak checker of a sanitizer build cannot work under strace.

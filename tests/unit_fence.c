@@ -46,6 +46,10 @@ static void test_registry(void)
 	refused(who("B", 9, "x", 1), FENCE_CANCEL, "belongs to registry A");
 	eq_i64(try(who("B", 1, "x", 1), FENCE_ADOPT), 1, "adopted");
 	eq_str(f.registry, "B", "by B");
+	eq_str(f.former, "A", "from A");
+	ok(f.spent, "which uses --adopt up");
+	eq_i64(try(who("B", 2, "y", 1), FENCE_BEGIN), 1, "B's next run");
+	ok(f.spent && strcmp(f.former, "A") == 0, "changes nothing of that");
 	refused(who("A", 99, "r1", 1), FENCE_WORK, "belongs to registry B");
 	refused(who("", 99, "r1", 1), FENCE_WORK, "no registry");
 }
