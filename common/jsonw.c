@@ -172,3 +172,10 @@ void jsonw_hex(struct jsonw *j, const char *key, const uint8_t *p, size_t n)
 	}
 	put(j, "\"", 1);
 }
+
+void jsonw_quote(struct buf *out, struct slice s)
+{
+	struct jsonw j = { .out = out, .start = out->n, .max = SIZE_MAX };
+
+	put_string(&j, s);
+}

@@ -54,4 +54,7 @@ void jsonw_null(struct jsonw *j, const char *key);
 /* n bytes as 2n lower-case hexadecimal digits: digests. */
 void jsonw_hex(struct jsonw *j, const char *key, const uint8_t *p, size_t n);
 
+/* Appends s as a JSON string, quotes and all, to what others write. */
+void jsonw_quote(struct buf *out, struct slice s);
+
 #endif
