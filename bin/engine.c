@@ -54,7 +54,7 @@ static const struct opt rows[] = {
 	{ .name = "post-load",
 	  OPT_TO_STRING(struct conf, post_load),
 	  .value = "NAME|CMD",
-	  .help = "run by sh in $WEIR_SLOT before a version is sealed" },
+	  .help = "before a version is sealed: fp8, or what sh runs there" },
 	{ .name = "post-load-varies",
 	  OPT_TO_FLAG(struct conf, varies),
 	  .help = "its result may differ from engine to engine" },
@@ -160,11 +160,6 @@ static int check(const struct conf *c)
 				 "--device %s: receiving into a GPU is not "
 				 "built yet",
 				 c->device);
-	/* Names of built-in ones; with a blank or slash it is a command. */
-	if (c->post_load && strcmp(c->post_load, "fp8") == 0)
-		return log_error(E_CONFIG,
-				 "--post-load fp8 is not built yet; a command "
-				 "of that name: ./fp8");
 	if (c->post_load && !fits(c->post_load, 1024))
 		return log_error(E_USAGE,
 				 "--post-load \"%s\": expected UTF-8 without "

@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "pipes/quant.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,8 @@ static void open_slot(struct shell *sh)
 {
 	sh->slot = sh->next;
 	sh->next = (struct store_slot){ 0 };
+	if (quant_is_name(sh->conf->post_load))
+		sh->slot.spare = quant_spare(&sh->slot);
 	sh->proof = sh->next_proof;
 	sh->source = xcalloc(sh->slot.nfiles, sizeof *sh->source);
 	for (uint32_t i = 0; i < sh->slot.nfiles; i++)

@@ -1,4 +1,5 @@
 #include "pipes/seal.h"
+#include "pipes/quant.h"
 #include "common/child.h"
 #include "common/err.h"
 #include "common/io.h"
@@ -236,7 +237,25 @@ static int reread(const struct seal *s)
 	return rc;
 }
 
-static int post_load(const struct seal *s)
+static int built_in(const struct seal *s)
+{
+	struct quant q = {
+		.dirfd = store_open_dir(s->store, s->slot->version),
+		.file = s->slot->file,
+		.nfiles = s->slot->nfiles,
+		.timeout_ms = s->post_load_ms,
+		.cancel = s->cancel,
+	};
+	int rc;
+
+	if (q.dirfd < 0)
+		return q.dirfd;
+	rc = quant_run(&q);
+	close(q.dirfd);
+	return rc;
+}
+
+static int command(const struct seal *s)
 {
 	char *dir = store_slot_path(s->store, s->slot->version);
 	char *slot = xasprintf("WEIR_SLOT=%s", dir);
@@ -251,6 +270,12 @@ static int post_load(const struct seal *s)
 	free(slot);
 	free(dir);
 	return rc;
+}
+
+static int post_load(const struct seal *s)
+{
+	store_files_release(s->files);
+	return quant_is_name(s->post_load) ? built_in(s) : command(s);
 }
 
 static int tree_digest(const struct seal *s, struct digest *out)

@@ -6,7 +6,8 @@
  *		a safetensors header for exactly this file
  *	fold	leaf digests to the received content digest
  *	reread	if asked: the slot is hashed again, before post-load
- *	post	--post-load CMD in the slot; installed digest afterwards
+ *	post	--post-load in the slot: a command, or what is built in
+ *		(quant.h); installed digest afterwards
  *	sync	everything durable
  *
  * Runs in a thread of the pool, in one go, looking at *cancel; the record is
@@ -19,9 +20,12 @@
 
 struct seal {
 	const struct store *store;
-	const struct store_files *files;	/* NULL: check an old slot */
+	struct store_files *files;	/* NULL: check an old slot.  Released
+					 * before post-load: what it replaces
+					 * must not be held open, or its space
+					 * would not come back */
 	const struct fill *fill;		/* NULL: the same */
-	const char *post_load;			/* NULL: none */
+	const char *post_load;		/* command or name; NULL: none */
 	const char *engine;			/* name, for WEIR_ENGINE */
 	int64_t post_load_ms;			/* its deadline */
 	bool reread;

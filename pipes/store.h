@@ -44,6 +44,8 @@ struct store_file {
 struct store_slot {
 	char *registry, *run, *post_load;
 	uint64_t epoch, version, bytes;
+	uint64_t spare;			/* beside bytes, for post-load; not
+					 * recorded */
 	struct digest structure, received, installed;
 	enum proof_level proof;
 	bool varies;
@@ -109,8 +111,8 @@ struct store_making {
  * Makes staging/N with all files of slot at their sizes, space reserved,
  * contents undefined, and opens them.  Whatever was in staging is dropped;
  * the oldest version beyond keep gives its files, others beyond keep are
- * removed.  -E_IO naming need and have if space lacks (then staging/N is gone
- * again).
+ * removed.  -E_IO naming need (spare included) and have if space lacks (then
+ * staging/N is gone again).
  *
  * In two steps: fresh pages of a large version take seconds, which a loop
  * must not wait for.  store_make_space() may run in a thread and ends early,

@@ -364,16 +364,15 @@ static int retire(struct store *s, struct store_making *k)
 
 static int check_room(const struct store *s, const struct store_slot *slot)
 {
-	uint64_t have = store_room(s);
+	uint64_t have = store_room(s), need = slot->bytes + slot->spare;
 
-	if (have >= slot->bytes)
+	if (have >= need)
 		return 0;
 	return log_error(E_IO,
 			 "no space in %s for version %llu: need %llu bytes, "
 			 "have %llu",
 			 s->path, (unsigned long long)slot->version,
-			 (unsigned long long)slot->bytes,
-			 (unsigned long long)have);
+			 (unsigned long long)need, (unsigned long long)have);
 }
 
 static int make_dir(struct store_making *k)

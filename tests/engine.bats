@@ -491,9 +491,6 @@ restart() {
 	run --separate-stderr weir-engine --store "$T/s" --listen "$E" \
 		--device 0
 	one_line_error 78 "--device 0" "not built"
-	run --separate-stderr weir-engine --store "$T/s" --listen "$E" \
-		--post-load fp8
-	one_line_error 78 "--post-load fp8" "not built"
 	run --separate-stderr weir-engine --store "$T/s"
 	one_line_error 64 "--listen"
 	run --separate-stderr weir-engine --store "$T/s" --listen "$E" --keep 0

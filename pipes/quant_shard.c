@@ -1,0 +1,519 @@
+#include "pipes/quant_part.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/jsonw.h"
+#include "common/log.h"
+#include "common/pool.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define TMP_NAME ".weir-fp8" /* one shard at a time, in staging */
+#define ALIGN 8		     /* of the data's start */
+#define CAUSE_MAX 256
+
+typedef unsigned long long ull;
+
+enum what { KEEP, CODES, SCALES };
+
+/* One tensor of the new file. */
+struct out {
+	const struct st_tensor *t;
+	enum what what;
+	enum fp8_from from;
+	uint64_t begin, end; /* in its data */
+	uint64_t scales;     /* of CODES: where they begin */
+};
+
+struct shard {
+	struct quant_all *a;
+	const struct store_file *file;
+	int in, to;
+	struct st st;
+	struct out *out;
+	uint32_t n;
+	uint64_t data_start; /* of the new file */
+	uint64_t data_bytes;
+
+	pthread_mutex_t lock; /* guards all below */
+	uint32_t next;	      /* in out */
+	uint64_t row, col;    /* there; of KEEP, col is the byte */
+	int rc;		      /* the first failure */
+	char cause[CAUSE_MAX];
+};
+
+/* A piece of a tensor, for one thread. */
+struct piece_of {
+	const struct out *o;
+	uint64_t row, col;
+	size_t rows, cols;
+};
+
+struct helper {
+	struct job job; /* first */
+	struct shard *s;
+};
+
+/* ---- what is where ---- */
+
+static unsigned bits_of(const struct out *o)
+{
+	if (o->what == KEEP)
+		return st_dtype_bits(o->t->dtype);
+	return o->what == CODES ? 8 : 32;
+}
+
+static int cmp_out(const void *pa, const void *pb)
+{
+	const struct out *a = pa, *b = pb;
+
+	if (bits_of(a) != bits_of(b))
+		return bits_of(a) > bits_of(b) ? -1 : 1;
+	if (a->t != b->t)
+		return a->t < b->t ? -1 : 1;
+	return (int)a->what - (int)b->what;
+}
+
+static uint64_t bytes_of(const struct shard *s, const struct out *o)
+{
+	const uint64_t *d = st_shape(&s->st, o->t);
+
+	if (o->what == KEEP)
+		return o->t->end - o->t->begin;
+	if (o->what == CODES)
+		return d[0] * d[1];
+	return fp8_blocks(d[0]) * fp8_blocks(d[1]) * sizeof(float);
+}
+
+static void list(struct shard *s)
+{
+	s->out = xcalloc(2 * (size_t)s->st.n, sizeof *s->out);
+	for (uint32_t i = 0; i < s->st.n; i++) {
+		const struct st_tensor *t = &s->st.tensor[i];
+		struct out *o = &s->out[s->n++];
+
+		o->t = t;
+		if (!quant_wants(st_name(&s->st, t), &s->st, t, &o->from))
+			continue;
+		o->what = CODES;
+		s->out[s->n] = *o;
+		s->out[s->n++].what = SCALES;
+	}
+}
+
+/* Largest elements first, so that each tensor is aligned without holes. */
+static void place(struct shard *s)
+{
+	uint64_t *scales = xcalloc(s->st.n, sizeof *scales), at = 0;
+
+	if (s->n > 0)
+		qsort(s->out, s->n, sizeof *s->out, cmp_out);
+	for (uint32_t i = 0; i < s->n; i++) {
+		struct out *o = &s->out[i];
+		size_t t = (size_t)(o->t - s->st.tensor);
+
+		o->begin = at;
+		o->end = at += bytes_of(s, o);
+		if (o->what == SCALES)
+			scales[t] = o->begin;
+		o->scales = scales[t]; /* they stand before the codes */
+	}
+	s->data_bytes = at;
+	free(scales);
+}
+
+static void tell(struct shard *s, uint32_t file)
+{
+	struct quant_all *a = s->a;
+
+	for (uint32_t i = 0; i < s->n; i++) {
+		const struct out *o = &s->out[i];
+		struct slice name = st_name(&s->st, o->t), kept = { NULL, 0 };
+
+		quant_name_add(&a->tensors, name,
+			       o->what == SCALES ? QUANT_SCALE : "", file);
+		if (o->what == KEEP)
+			kept = quant_kept_module(name, o->t);
+		if (kept.p)
+			quant_name_add(&a->kept, kept, "", file);
+		a->quantised += o->what == CODES;
+	}
+	a->before += s->st.data_bytes;
+	a->bytes += s->data_bytes;
+}
+
+/* ---- the header ---- */
+
+static void add_shape(struct buf *b, const struct shard *s, const struct out *o)
+{
+	const uint64_t *d = st_shape(&s->st, o->t);
+
+	for (unsigned i = 0; i < o->t->ndims; i++)
+		buf_addf(b, "%s%llu", i ? "," : "",
+			 (ull)(o->what == SCALES ? fp8_blocks(d[i]) : d[i]));
+}
+
+static void add_tensor(struct buf *b, const struct shard *s,
+		       const struct out *o)
+{
+	static const enum st_dtype made[] = {
+		[CODES] = ST_F8_E4M3, [SCALES] = ST_F32
+	};
+	struct buf name = { 0 };
+	struct slice n = st_name(&s->st, o->t);
+
+	buf_add(&name, n.p, n.n);
+	if (o->what == SCALES)
+		buf_add(&name, QUANT_SCALE, strlen(QUANT_SCALE));
+	buf_add(b, ",", 1);
+	jsonw_quote(b, buf_slice(&name));
+	buf_addf(b, ":{\"dtype\":\"%s\",\"shape\":[",
+		 st_dtype_name(o->what == KEEP ? o->t->dtype : made[o->what]));
+	add_shape(b, s, o);
+	buf_addf(b, "],\"data_offsets\":[%llu,%llu]}", (ull)o->begin,
+		 (ull)o->end);
+	buf_release(&name);
+}
+
+static int write_header(struct shard *s)
+{
+	struct buf b = { 0 };
+	uint8_t size[8];
+	int rc;
+
+	buf_addf(&b, "{\"__metadata__\":{\"format\":\"pt\"}");
+	for (uint32_t i = 0; i < s->n; i++)
+		add_tensor(&b, s, &s->out[i]);
+	buf_addf(&b, "}");
+	while ((b.n + sizeof size) % ALIGN != 0)
+		buf_add(&b, " ", 1);
+	s->data_start = sizeof size + b.n;
+	for (unsigned i = 0; i < sizeof size; i++)
+		size[i] = (uint8_t)((uint64_t)b.n >> (8 * i));
+	if (b.n > ST_HEADER_MAX)
+		rc = log_error(E_DATA,
+			       "post-load fp8: %s: a header of %zu bytes, at "
+			       "most %u can be read",
+			       s->file->path, b.n, ST_HEADER_MAX);
+	else
+		rc = io_pwrite_full(s->to, size, sizeof size, 0);
+	if (rc >= 0)
+		rc = io_pwrite_full(s->to, b.p, b.n, sizeof size);
+	buf_release(&b);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- pieces ---- */
+
+/* Columns that a piece of FP8_BLOCK rows may have. */
+static size_t piece_cols(const struct out *o)
+{
+	return QUANT_READ / FP8_BLOCK / fp8_size(o->from);
+}
+
+static size_t at_most(uint64_t n, size_t max)
+{
+	return n < max ? (size_t)n : max;
+}
+
+/* Locked.  The next piece of the tensor at the cursor; false: none is left. */
+static bool cut(struct shard *s, const struct out *o, struct piece_of *p)
+{
+	const uint64_t *d = st_shape(&s->st, o->t);
+	uint64_t rows = o->what == CODES ? d[0] : 1;
+	uint64_t cols = o->what == CODES ? d[1] : o->end - o->begin;
+
+	if (o->what == SCALES || s->row >= rows || cols == 0)
+		return false;
+	*p = (struct piece_of){ .o = o, .row = s->row, .col = s->col };
+	p->rows = at_most(rows - s->row, FP8_BLOCK);
+	p->cols = at_most(cols - s->col,
+			  o->what == CODES ? piece_cols(o) : QUANT_READ);
+	s->col += p->cols;
+	if (s->col == cols) {
+		s->row += p->rows;
+		s->col = 0;
+	}
+	return true;
+}
+
+static bool take(struct shard *s, struct piece_of *p)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->rc == 0)
+		s->rc = quant_must_end(s->a);
+	while (s->rc == 0 && s->next < s->n &&
+	       !(found = cut(s, &s->out[s->next], p))) {
+		s->next++;
+		s->row = s->col = 0;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return found;
+}
+
+static void fail(struct shard *s, int rc)
+{
+	pthread_mutex_lock(&s->lock);
+	if (s->rc == 0) {
+		s->rc = rc;
+		snprintf(s->cause, sizeof s->cause, "%s", log_cause());
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+static int get(const struct shard *s, char *p, size_t n, uint64_t at)
+{
+	int got = io_pread_full(s->in, p, n, (off_t)at);
+
+	if (got < 0)
+		return got;
+	return (size_t)got == n
+		       ? 0
+		       : log_error(E_IO, "it is shorter than it was received");
+}
+
+static int put(const struct shard *s, const void *p, size_t n, uint64_t at)
+{
+	return io_pwrite_full(s->to, p, n, (off_t)(s->data_start + at));
+}
+
+static int keep(const struct shard *s, const struct piece_of *p, char *box)
+{
+	int rc = get(s, box, p->cols,
+		     s->st.data_start + p->o->t->begin + p->col);
+
+	return rc < 0 ? rc : put(s, box, p->cols, p->o->begin + p->col);
+}
+
+/* Rows that stand one behind the other are one run. */
+static void runs_of(const struct piece_of *p, uint64_t width, size_t *runs,
+		    size_t *len)
+{
+	bool is_whole = p->cols == width;
+
+	*runs = is_whole ? 1 : p->rows;
+	*len = is_whole ? p->rows * p->cols : p->cols;
+}
+
+static int read_piece(const struct shard *s, const struct piece_of *p,
+		      char *box)
+{
+	uint64_t width = st_shape(&s->st, p->o->t)[1];
+	size_t size = fp8_size(p->o->from), runs, len;
+	int rc = 0;
+
+	runs_of(p, width, &runs, &len);
+	for (size_t i = 0; i < runs && rc >= 0; i++)
+		rc = get(s, box + i * len * size, len * size,
+			 s->st.data_start + p->o->t->begin +
+				 ((p->row + i) * width + p->col) * size);
+	return rc;
+}
+
+static int write_piece(const struct shard *s, const struct piece_of *p,
+		       const uint8_t *codes)
+{
+	uint64_t width = st_shape(&s->st, p->o->t)[1];
+	size_t runs, len;
+	int rc = 0;
+
+	runs_of(p, width, &runs, &len);
+	for (size_t i = 0; i < runs && rc >= 0; i++)
+		rc = put(s, codes + i * len, len,
+			 p->o->begin + (p->row + i) * width + p->col);
+	return rc;
+}
+
+static int not_finite(const struct shard *s, const struct piece_of *p,
+		      const struct fp8_part *part)
+{
+	size_t row = 0, col = 0;
+
+	fp8_find_bad(part, &row, &col);
+	return log_error(E_DATA,
+			 "tensor \"%.*s\": NaN or infinity at row %llu, "
+			 "column %llu",
+			 SLICE_ARG(st_name(&s->st, p->o->t)),
+			 (ull)(p->row + row), (ull)(p->col + col));
+}
+
+static int quantise(const struct shard *s, const struct piece_of *p, char *box)
+{
+	float scale[QUANT_READ / FP8_BLOCK / FP8_BLOCK / sizeof(uint16_t)];
+	uint64_t width = fp8_blocks(st_shape(&s->st, p->o->t)[1]);
+	struct fp8_part part = {
+		.from = p->o->from,
+		.src = box,
+		.dst = (uint8_t *)box + QUANT_READ,
+		.src_step = p->cols * fp8_size(p->o->from),
+		.dst_step = p->cols,
+		.rows = p->rows,
+		.cols = p->cols,
+	};
+	int rc = read_piece(s, p, box);
+
+	if (rc < 0)
+		return rc;
+	if (fp8_convert(&part, scale) < 0)
+		return not_finite(s, p, &part);
+	rc = write_piece(s, p, part.dst);
+	if (rc < 0)
+		return rc;
+	return put(s, scale, fp8_blocks(p->cols) * sizeof scale[0],
+		   p->o->scales +
+			   (p->row / FP8_BLOCK * width + p->col / FP8_BLOCK) *
+				   sizeof scale[0]);
+}
+
+/* In each thread, until nothing is left or one of them failed. */
+static void work(struct shard *s)
+{
+	char *box = xmalloc(QUANT_BYTES);
+	int quiet = log_quiet_thread(1);
+	struct piece_of p;
+
+	while (take(s, &p)) {
+		int rc = p.o->what == CODES ? quantise(s, &p, box)
+					    : keep(s, &p, box);
+
+		if (rc < 0)
+			fail(s, rc);
+	}
+	log_quiet_thread(quiet);
+	free(box);
+}
+
+static void help(struct job *job)
+{
+	work(((struct helper *)job)->s);
+}
+
+static unsigned count_threads(const struct quant *q)
+{
+	cpu_set_t mine;
+	unsigned n = q->threads;
+
+	if (n == 0)
+		n = sched_getaffinity(0, sizeof mine, &mine) == 0
+			    ? (unsigned)CPU_COUNT(&mine)
+			    : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+	return n < 1 ? 1 : n > QUANT_THREADS_MAX ? QUANT_THREADS_MAX : n;
+}
+
+/* This thread works as well; who comes when all is done has nothing to do. */
+static int work_all(struct shard *s)
+{
+	struct helper helper[QUANT_THREADS_MAX];
+	unsigned n = count_threads(s->a->q) - 1;
+	struct pool *pool = pool_new("fp8", n, QUANT_THREADS_MAX);
+
+	if (!pool)
+		return -E_IO;
+	for (unsigned i = 0; i < n; i++) {
+		helper[i] = (struct helper){ .job.fn = help, .s = s };
+		BUG_ON(pool_submit_take(pool, &helper[i].job) < 0);
+	}
+	work(s);
+	pool_stop(pool);
+	pool_free(pool);
+	if (s->rc < 0 && s->cause[0])
+		return log_error(-s->rc, "post-load fp8: %s: %s", s->file->path,
+				 s->cause);
+	return s->rc;
+}
+
+/* ---- the file ---- */
+
+static int check_space(const struct shard *s)
+{
+	struct statvfs v;
+	ull have;
+
+	if (fstatvfs(s->to, &v) < 0)
+		return log_errno(E_IO, "free space for %s", s->file->path);
+	have = (ull)v.f_bavail * v.f_frsize;
+	if (have >= s->data_bytes)
+		return 0;
+	return log_error(E_IO,
+			 "post-load fp8: no space beside %s: need %llu bytes, "
+			 "have %llu",
+			 s->file->path, (ull)s->data_bytes, have);
+}
+
+/* Nobody else has the name: the received file goes, its space comes back. */
+static int put_in_place(const struct shard *s)
+{
+	int dirfd = s->a->q->dirfd;
+
+	if (renameat(dirfd, TMP_NAME, dirfd, s->file->path) < 0)
+		return log_errno(E_IO, "post-load fp8: rename to %s",
+				 s->file->path);
+	return 0;
+}
+
+static int rewrite(struct shard *s)
+{
+	int rc = check_space(s);
+
+	if (rc >= 0)
+		rc = write_header(s);
+	/* A last tensor without bytes writes none. */
+	if (rc >= 0 &&
+	    ftruncate(s->to, (off_t)(s->data_start + s->data_bytes)) < 0)
+		rc = log_errno(E_IO, "post-load fp8: %s", s->file->path);
+	if (rc >= 0)
+		rc = work_all(s);
+	return rc < 0 ? rc : put_in_place(s);
+}
+
+static int open_both(struct shard *s)
+{
+	int dirfd = s->a->q->dirfd;
+	struct stat st;
+
+	s->in = openat(dirfd, s->file->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (s->in < 0 || fstat(s->in, &st) < 0)
+		return log_errno(E_IO, "open %s", s->file->path);
+	s->to = openat(dirfd, TMP_NAME,
+		       O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+		       0600);
+	if (s->to < 0)
+		return log_errno(E_IO, "create %s", TMP_NAME);
+	return st_read_fd(&s->st, s->file->path, s->in, (uint64_t)st.st_size);
+}
+
+int quant_shard(struct quant_all *a, uint32_t i)
+{
+	struct shard s = {
+		.a = a,
+		.file = &a->q->file[i],
+		.in = -1,
+		.to = -1,
+		.lock = PTHREAD_MUTEX_INITIALIZER,
+	};
+	int rc = open_both(&s);
+
+	if (rc >= 0) {
+		list(&s);
+		place(&s);
+		tell(&s, i);
+		rc = rewrite(&s);
+	}
+	st_release(&s.st);
+	free(s.out);
+	if (s.to >= 0)
+		close(s.to);
+	if (s.in >= 0)
+		close(s.in);
+	return rc;
+}
