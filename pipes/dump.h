@@ -22,12 +22,12 @@ struct dump_conf {
 
 extern const struct opt_spec dump_spec;
 
-/* --parts: a plan that two of can be compared.  Files are told by path and
- * content of their header, buckets by size, their parts line by line; numbers,
+/* --parts: a plan that two of can be compared.  Files are told by rank, path
+ * and content of their header, buckets by size, their parts line by line; numbers,
  * offsets, inodes and times, which shift for no reason of their own, are left
  * out.  Other records are as without. */
 struct dump_parts {
-	struct buf paths;	/* char *, by id of the file */
+	struct buf files;	/* struct dump_file, by id */
 };
 int dump_parts_add(struct dump_parts *d, const struct msg *m, struct buf *out);
 void dump_parts_release(struct dump_parts *d);

@@ -13,22 +13,33 @@ static const char *const kinds[] = {
 };
 _Static_assert(COUNT(kinds) == PART_N, "name every kind");
 
-static const char *path_of(const struct dump_parts *d, uint32_t file)
-{
-	char *const *v = (void *)d->paths.p;
+struct dump_file {
+	char *path;
+	uint32_t rank;
+};
 
-	return file < d->paths.n / sizeof *v ? v[file] : "";
+static struct dump_file file_of(const struct dump_parts *d, uint32_t file)
+{
+	static char none[] = "";
+	const struct dump_file *v = (const void *)d->files.p;
+
+	return file < d->files.n / sizeof *v ? v[file]
+					     : (struct dump_file){ none, 0 };
 }
 
 static int file_line(struct dump_parts *d, const struct m_file *f,
 		     struct buf *out)
 {
-	char *path = xstrndup(f->path.n ? f->path.p : "", f->path.n);
+	struct dump_file file = {
+		.path = xstrndup(f->path.n ? f->path.p : "", f->path.n),
+		.rank = f->rank,
+	};
 	struct jsonw j;
 
-	buf_add(&d->paths, &path, sizeof path);
+	buf_add(&d->files, &file, sizeof file);
 	jsonw_begin(&j, out, PART_LINE_MAX);
 	jsonw_object(&j, NULL);
+	jsonw_u64(&j, "rank", f->rank);
 	jsonw_slice(&j, "file", f->path);
 	jsonw_u64(&j, "bytes", f->bytes);
 	jsonw_hex(&j, "header", f->digest.b, DIGEST_LEN);
@@ -39,6 +50,7 @@ static int file_line(struct dump_parts *d, const struct m_file *f,
 static int part_line(const struct dump_parts *d, const struct m_part *p,
 		     struct buf *out)
 {
+	struct dump_file file = file_of(d, p->file);
 	struct jsonw j;
 
 	jsonw_begin(&j, out, PART_LINE_MAX);
@@ -50,7 +62,8 @@ static int part_line(const struct dump_parts *d, const struct m_part *p,
 	for (uint32_t i = 0; i < p->shape.n; i++)
 		jsonw_u64(&j, NULL, p->shape.v[i]);
 	jsonw_end(&j);
-	jsonw_str(&j, "file", path_of(d, p->file));
+	jsonw_u64(&j, "rank", file.rank);
+	jsonw_str(&j, "file", file.path);
 	jsonw_u64(&j, "start", p->start);
 	jsonw_u64(&j, "bytes", p->bytes);
 	jsonw_end(&j);
@@ -87,9 +100,9 @@ int dump_parts_add(struct dump_parts *d, const struct msg *m, struct buf *out)
 
 void dump_parts_release(struct dump_parts *d)
 {
-	char **v = (void *)d->paths.p;
+	struct dump_file *v = (void *)d->files.p;
 
-	for (size_t i = 0; i < d->paths.n / sizeof *v; i++)
-		free(v[i]);
-	buf_release(&d->paths);
+	for (size_t i = 0; i < d->files.n / sizeof *v; i++)
+		free(v[i].path);
+	buf_release(&d->files);
 }
