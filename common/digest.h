@@ -8,9 +8,9 @@
  *
  * so that a tensor's digest is the same at every bucket size and split
  * (splits fall on leaf edges).  Of several source ranks each has its own
- * content digest, and the version's is digest_fold() of them.  A digest is stored in xxHash's canonical
- * (big-endian) form; an empty tensor has no leaves.  A checksum, not a
- * signature: it finds faults, not adversaries.
+ * content digest, and the version's is digest_fold() of them.  A digest is
+ * stored in xxHash's canonical (big-endian) form; an empty tensor has no
+ * leaves.  A checksum, not a signature: it finds faults, not adversaries.
  */
 #ifndef WEIR_DIGEST_H
 #define WEIR_DIGEST_H

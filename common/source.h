@@ -62,7 +62,6 @@ struct source {
 	uint32_t nfiles, nshards;
 	uint32_t ntensors;	/* over all files */
 	uint32_t nignored;	/* entries of the directory that stay behind */
-	uint32_t rank;		/* of several sources; 0 */
 	uint64_t bytes;		/* of all tensors */
 	enum source_head head;
 	struct digest structure;

@@ -156,8 +156,10 @@ static void summary_text(const struct commit_io *c, const struct summary *s)
 		if (s->slowest)
 			buf_addf(&b, " (slowest: %s)", s->slowest);
 		buf_addf(&b,
-			 "\n  credit:  peak %llu bucket%s, %s; sent again: %s",
+			 "\n  credit:  peak %llu bucket%s, %s%s; sent again: "
+			 "%s",
 			 (ull)s->peak_buckets, plural(s->peak_buckets), credit,
+			 c->plan.nranks > 1 ? " of the largest rank" : "",
 			 resent);
 		buf_addf(&b,
 			 "\n  proof:   %s; installed digests compared: %u of "
@@ -172,10 +174,12 @@ static void summary_text(const struct commit_io *c, const struct summary *s)
 static void result_text(const struct commit_io *c, const struct summary *s)
 {
 	const struct digest *d = c->m.same ? &c->published : &c->goal.content;
-	char hex[DIGEST_HEX], size[UNITS_MAX];
+	char hex[DIGEST_HEX], size[UNITS_MAX], ranks[32] = "";
 	struct buf b = { 0 };
 
 	units_size(c->plan.bytes, size);
+	if (c->plan.nranks > 1)
+		snprintf(ranks, sizeof ranks, " in %u ranks", c->plan.nranks);
 	buf_addf(&b, "version %llu %s: ", (ull)c->goal.version,
 		 c->m.same ? "was published already" : "published");
 	if (s->serving == c->m.nengines)
@@ -183,7 +187,7 @@ static void result_text(const struct commit_io *c, const struct summary *s)
 	else
 		buf_addf(&b, "%u of %u engine%s", s->serving, c->m.nengines,
 			 plural(c->m.nengines));
-	buf_addf(&b, ", %s, content %s", size, digest_hex(d, hex));
+	buf_addf(&b, ", %s%s, content %s", size, ranks, digest_hex(d, hex));
 	if (s->serving < c->m.nengines) {
 		buf_addf(&b, "; lagging: ");
 		commit_names_lagging(c, &b);
@@ -240,6 +244,7 @@ static void json_members(const struct commit_io *c, const struct summary *s,
 	jsonw_bool(j, "published", c->m.published);
 	jsonw_u64(j, "exit", code);
 	jsonw_u64(j, "bytes", c->plan.bytes);
+	jsonw_u64(j, "ranks", c->plan.nranks);
 	if (c->m.published)
 		jsonw_hex(j, "content", d->b, DIGEST_LEN);
 	for (unsigned p = 0; p < PHASE_N; p++) {

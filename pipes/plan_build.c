@@ -13,6 +13,10 @@
 #define BUCKET_COST 32
 #define PART_COST 64
 #define DIM_COST 9
+/* The shares of one tensor, whatever its name, fit a frame. */
+_Static_assert(RANKS_MAX *(PART_COST + 1024u + 16u + 64u * DIM_COST) <
+		       FRAME_MAX - BUCKET_COST,
+	       "an object goes into one bucket");
 
 /* The wire's enums are the vocabulary's. */
 _Static_assert((int)ENGINE_NATIVE == (int)FLEET_NATIVE &&
@@ -26,10 +30,14 @@ struct builder {
 	const struct plan_output *out;
 	struct digest_state digest;
 	struct buf frame, pending;
+	const struct ranks *ranks;
+	uint32_t *first; /* file id, of each rank */
 	struct bucket_packer packer;
-	struct m_part *parts; /* of the open bucket */
+	struct m_part *object;	/* its whole share, of each rank */
+	uint64_t *used, *open;	/* by rank: the packer's, the open bucket's */
+	uint64_t *size, *group; /* by rank: of an object, of a group of them */
+	struct m_part *parts;	/* of the open bucket */
 	uint32_t nparts;
-	uint64_t bucket_bytes;
 	bool unordered; /* parts of the open bucket */
 	struct together_links links;
 	struct m_end sum;
@@ -73,27 +81,33 @@ static struct slice text_of(const char *s)
 static int emit_version(struct builder *b)
 {
 	struct msg m = { .type = M_version };
-	struct slice source = text_of(b->in->source.dir.real);
+	struct slice *source = xcalloc(b->ranks->n, sizeof *source);
+	int rc;
 
+	for (uint32_t r = 0; r < b->ranks->n; r++)
+		source[r] = text_of(b->ranks->source[r].dir.real);
 	m.version = (struct m_version){
 		.format = 1,
 		.model = text_of(b->in->fleet.model),
-		.sources = { &source, 1 },
+		.sources = { source, b->ranks->n },
 		.transport = text_of(b->in->transport),
 		.bucket_size = b->conf->bucket_size,
 		.split = b->conf->split_tensors,
-		.structure = b->in->source.structure,
+		.structure = b->ranks->structure,
 	};
-	return emit(b, &m, b->in->source.dir.real);
+	rc = emit(b, &m, b->ranks->source[0].dir.real);
+	free(source);
+	return rc;
 }
 
-static int emit_file(struct builder *b, uint32_t i)
+static int emit_file(struct builder *b, uint32_t rank, uint32_t i)
 {
-	const struct source_file *f = &b->in->source.file[i];
+	const struct source_file *f = &b->ranks->source[rank].file[i];
 	struct msg m = { .type = M_file };
 
 	m.file = (struct m_file){
-		.id = i,
+		.id = b->sum.files,
+		.rank = rank,
 		.path = text_of(f->path),
 		.kind = f->kind == SOURCE_SHARD ? FILE_SHARD : FILE_CARRIED,
 		.bytes = f->id.size,
@@ -105,6 +119,19 @@ static int emit_file(struct builder *b, uint32_t i)
 	};
 	b->sum.files++;
 	return emit(b, &m, f->path);
+}
+
+static int emit_files(struct builder *b)
+{
+	int rc = 0;
+
+	for (uint32_t r = 0; r < b->ranks->n; r++) {
+		b->first[r] = b->sum.files;
+		for (uint32_t i = 0; i < b->ranks->source[r].nfiles && rc == 0;
+		     i++)
+			rc = emit_file(b, r, i);
+	}
+	return rc;
 }
 
 static int emit_engine(struct builder *b, const struct fleet_engine *e)
@@ -163,20 +190,23 @@ static int emit_bucket(struct builder *b)
 	if (b->unordered)
 		qsort(b->parts, b->nparts, sizeof *b->parts, cmp_parts);
 	m.bucket.id = b->sum.buckets;
-	m.bucket.bytes = b->bucket_bytes;
+	m.bucket.bytes = bucket_longest(b->open, b->ranks->n);
 	m.bucket.parts.v = b->parts;
 	m.bucket.parts.n = b->nparts;
 	if (b->out->bucket)
 		rc = b->out->bucket(b->out->arg, &m.bucket);
 	if (rc == 0)
 		rc = emit(b, &m, "bucket");
-	if (__builtin_add_overflow(b->sum.bytes, b->bucket_bytes,
-				   &b->sum.bytes))
-		return log_error(E_DATA, "source %s: its size overflows",
-				 b->in->source.dir.path);
+	for (uint32_t r = 0; r < b->ranks->n; r++) {
+		if (__builtin_add_overflow(b->sum.bytes, b->open[r],
+					   &b->sum.bytes))
+			return log_error(E_DATA,
+					 "source %s: its size overflows",
+					 b->ranks->source[r].dir.path);
+		b->open[r] = 0;
+	}
 	b->sum.buckets++;
 	b->nparts = 0;
-	b->bucket_bytes = 0;
 	b->unordered = false;
 	return rc;
 }
@@ -187,33 +217,73 @@ static uint64_t cost_of(const struct m_part *p)
 	       (uint64_t)p->shape.n * DIM_COST;
 }
 
-/* part: the whole object, starting at part->offset. */
-static int add_object(struct builder *b, const struct m_part *part, bool split)
+/* Ranks may have fewer headers and carried files than others. */
+static bool is_absent(const struct m_part *share)
 {
+	return share->file == ID_NONE;
+}
+
+/* What of a piece is the rank's: an empty share comes once. */
+static void add_part(struct builder *b, uint32_t rank,
+		     const struct bucket_piece *piece)
+{
+	const struct m_part *share = &b->object[rank];
+	uint64_t bytes = bucket_in_lane(piece, share->total);
+	struct m_part *p = &b->parts[b->nparts];
+
+	if (is_absent(share) || (bytes == 0 && piece->start > 0))
+		return;
+	*p = *share;
+	p->offset += piece->start;
+	p->start = piece->start;
+	p->bytes = bytes;
+	b->open[rank] += bytes;
+	if (b->nparts++ > 0 && cmp_parts(p - 1, p) > 0)
+		b->unordered = true;
+}
+
+/* Adds what b->object weighs; bytes saturate. */
+static void add_load(const struct builder *b, struct bucket_load *load,
+		     uint64_t *bytes)
+{
+	for (uint32_t r = 0; r < b->ranks->n; r++) {
+		const struct m_part *share = &b->object[r];
+
+		if (is_absent(share))
+			continue;
+		if (__builtin_add_overflow(bytes[r], share->total, &bytes[r]))
+			bytes[r] = UINT64_MAX;
+		load->cost += cost_of(share);
+		load->pieces++;
+	}
+}
+
+static struct bucket_load no_load(const struct builder *b, uint64_t *bytes)
+{
+	memset(bytes, 0, b->ranks->n * sizeof *bytes);
+	return (struct bucket_load){ .bytes = bytes };
+}
+
+static int add_object(struct builder *b, bool split)
+{
+	struct bucket_load load = no_load(b, b->size);
 	struct bucket_piece piece;
-	int rc;
 
-	bucket_object(&b->packer, part->total, cost_of(part), split);
+	add_load(b, &load, b->size);
+	bucket_object(&b->packer, &load, split);
 	while (bucket_next(&b->packer, &piece)) {
-		struct m_part *p;
+		int rc = piece.opens ? emit_bucket(b) : 0;
 
-		rc = piece.opens ? emit_bucket(b) : 0;
 		if (rc < 0)
 			return rc;
-		p = &b->parts[b->nparts++];
-		*p = *part;
-		p->offset += piece.start;
-		p->start = piece.start;
-		p->bytes = piece.bytes;
-		b->bucket_bytes += piece.bytes;
-		if (b->nparts > 1 && cmp_parts(p - 1, p) > 0)
-			b->unordered = true;
+		for (uint32_t r = 0; r < b->ranks->n; r++)
+			add_part(b, r, &piece);
 	}
 	return 0;
 }
 
 /* Lends what it names. */
-static struct m_part part_of(const struct source_tensor *t)
+static struct m_part part_of(const struct source_tensor *t, uint32_t first)
 {
 	return (struct m_part){
 		.kind = PART_TENSOR,
@@ -221,41 +291,46 @@ static struct m_part part_of(const struct source_tensor *t)
 		.dtype = slice_of(st_dtype_name(t->dtype)),
 		/* Lent and only read: lists are not const. */
 		.shape = { (uint64_t *)(uintptr_t)t->shape, t->ndims },
-		.file = t->file,
+		.file = first + t->file,
 		.offset = t->offset,
 		.total = t->bytes,
 	};
 }
 
-static int add_tensor(struct builder *b, const struct source_tensor *t)
+/* The i-th tensor becomes the object. */
+static void take_tensor(struct builder *b, uint32_t i)
 {
-	struct m_part part = part_of(t);
+	for (uint32_t r = 0; r < b->ranks->n; r++) {
+		struct source_tensor t;
 
+		ranks_get(b->ranks, r, i, &t);
+		b->object[r] = part_of(&t, b->first[r]);
+	}
+}
+
+static int add_tensor(struct builder *b, uint32_t i)
+{
+	const struct m_part *t = b->object;
+
+	take_tensor(b, i);
 	if (!msg_is_text(t->name))
 		return log_error(E_DATA,
 				 "%s: tensor \"%.*s\": control characters in "
 				 "its name",
-				 b->in->source.file[t->file].path,
+				 b->ranks->source[0].file[t->file].path,
 				 SLICE_ARG(t->name));
 	b->sum.tensors++;
-	return add_object(b, &part, b->conf->split_tensors);
+	return add_object(b, b->conf->split_tensors);
 }
 
-/* The sums over the group that begins with tensor i; bytes saturate. */
-static struct bucket_load weigh(const struct builder *b, uint32_t i)
+/* The sums over the group that begins with tensor i. */
+static struct bucket_load weigh(struct builder *b, uint32_t i)
 {
-	struct bucket_load load = { 0 };
+	struct bucket_load load = no_load(b, b->group);
 
 	for (; i != TOGETHER_END; i = b->links.next[i]) {
-		struct source_tensor t;
-		struct m_part part;
-
-		source_get(&b->in->source, i, &t);
-		part = part_of(&t);
-		if (__builtin_add_overflow(load.bytes, t.bytes, &load.bytes))
-			load.bytes = UINT64_MAX;
-		load.cost += cost_of(&part);
-		load.pieces++;
+		take_tensor(b, i);
+		add_load(b, &load, b->group);
 	}
 	return load;
 }
@@ -264,14 +339,15 @@ static int too_large(const struct builder *b, struct slice group,
 		     const struct bucket_load *load)
 {
 	const struct bucket_limits *l = &b->packer.limits;
+	uint64_t bytes = bucket_longest(load->bytes, l->lanes);
 
-	if (load->bytes > l->size)
+	if (bytes > l->size)
 		return log_error(E_DATA,
 				 "--keep-together: group \"%.*s\": its %u "
 				 "tensors have %llu bytes, above --bucket-size "
 				 "of %llu",
-				 SLICE_ARG(group), load->pieces,
-				 (unsigned long long)load->bytes,
+				 SLICE_ARG(group), load->pieces / l->lanes,
+				 (unsigned long long)bytes,
 				 (unsigned long long)l->size);
 	return log_error(E_DATA,
 			 "--keep-together: group \"%.*s\": its %u tensors are "
@@ -287,7 +363,7 @@ static int dissolve(struct builder *b, uint32_t i,
 	struct source_tensor t;
 	int rc = 0;
 
-	source_get(&b->in->source, i, &t);
+	source_get(&b->ranks->source[0], i, &t);
 	if (together_key(&b->in->together, t.name, &key) == TOGETHER_MUST)
 		rc = too_large(b, buf_slice(&key), load);
 	buf_release(&key);
@@ -306,10 +382,8 @@ static int add_group(struct builder *b, uint32_t i)
 
 	while (rc == 0 && i != TOGETHER_END) {
 		uint32_t next = b->links.next[i];
-		struct source_tensor t;
 
-		source_get(&b->in->source, i, &t);
-		rc = add_tensor(b, &t);
+		rc = add_tensor(b, i);
 		b->links.next[i] = TOGETHER_DONE;
 		i = next;
 	}
@@ -317,8 +391,7 @@ static int add_group(struct builder *b, uint32_t i)
 }
 
 /* Tensor i, with the group that begins with it. */
-static int add_together(struct builder *b, uint32_t i,
-			const struct source_tensor *t)
+static int add_together(struct builder *b, uint32_t i)
 {
 	struct bucket_load load;
 	int rc;
@@ -326,11 +399,11 @@ static int add_together(struct builder *b, uint32_t i,
 	if (b->links.next[i] == TOGETHER_DONE)
 		return 0;
 	if (b->links.next[i] == TOGETHER_END)
-		return add_tensor(b, t);
+		return add_tensor(b, i);
 	load = weigh(b, i);
 	if (!bucket_can_hold(&b->packer.limits, &load)) {
 		rc = dissolve(b, i, &load);
-		return rc < 0 ? rc : add_tensor(b, t);
+		return rc < 0 ? rc : add_tensor(b, i);
 	}
 	if (!bucket_has_room(&b->packer, &load))
 		bucket_break(&b->packer);
@@ -338,17 +411,39 @@ static int add_together(struct builder *b, uint32_t i,
 }
 
 /* What is no tensor: a shard's header or a carried file. */
-static int add_plain(struct builder *b, uint32_t file)
+static struct m_part plain_of(const struct source_file *f, uint32_t id)
 {
-	const struct source_file *f = &b->in->source.file[file];
 	bool shard = f->kind == SOURCE_SHARD;
-	struct m_part part = {
+
+	return (struct m_part){
 		.kind = shard ? PART_HEADER : PART_CARRIED,
-		.file = file,
+		.file = id,
 		.total = shard ? f->st.data_start : f->id.size,
 	};
+}
 
-	return add_object(b, &part, true);
+/* That of the i-th file of each rank that has so many. */
+static int add_plain(struct builder *b, uint32_t i)
+{
+	for (uint32_t r = 0; r < b->ranks->n; r++) {
+		const struct source *s = &b->ranks->source[r];
+
+		if (i < s->nfiles)
+			b->object[r] = plain_of(&s->file[i], b->first[r] + i);
+		else
+			b->object[r] = (struct m_part){ .file = ID_NONE };
+	}
+	return add_object(b, true);
+}
+
+static uint32_t most_files(const struct ranks *ranks)
+{
+	uint32_t most = 0;
+
+	for (uint32_t r = 0; r < ranks->n; r++)
+		if (ranks->source[r].nfiles > most)
+			most = ranks->source[r].nfiles;
+	return most;
 }
 
 static struct slice name_of(const void *ctx, uint32_t i)
@@ -363,7 +458,8 @@ static struct slice name_of(const void *ctx, uint32_t i)
  * the first of it. */
 static int emit_buckets(struct builder *b)
 {
-	const struct source *s = &b->in->source;
+	const struct source *s = &b->ranks->source[0];
+	uint32_t nfiles = most_files(b->ranks);
 	struct source_iter it = { .s = s };
 	struct source_tensor t;
 	uint32_t file = 0, i = 0;
@@ -374,10 +470,10 @@ static int emit_buckets(struct builder *b)
 		while (rc == 0 && file <= t.file)
 			rc = add_plain(b, file++);
 		if (rc == 0)
-			rc = add_together(b, i++, &t);
+			rc = add_together(b, i++);
 	}
 	together_unlink(&b->links);
-	while (rc == 0 && file < s->nfiles)
+	while (rc == 0 && file < nfiles)
 		rc = add_plain(b, file++);
 	return rc < 0 ? rc : emit_bucket(b);
 }
@@ -397,8 +493,8 @@ static int emit_all(struct builder *b)
 {
 	int rc = emit_version(b);
 
-	for (uint32_t i = 0; i < b->in->source.nfiles && rc == 0; i++)
-		rc = emit_file(b, i);
+	if (rc == 0)
+		rc = emit_files(b);
 	if (rc == 0)
 		rc = emit_engines(b);
 	if (rc == 0)
@@ -406,26 +502,54 @@ static int emit_all(struct builder *b)
 	return rc < 0 ? rc : emit_end(b);
 }
 
+static void allocate(struct builder *b)
+{
+	uint32_t n = b->ranks->n;
+
+	b->parts = xcalloc(MSG_PARTS_MAX, sizeof *b->parts);
+	b->first = xcalloc(n, sizeof *b->first);
+	b->object = xcalloc(n, sizeof *b->object);
+	b->used = xcalloc(n, sizeof *b->used);
+	b->open = xcalloc(n, sizeof *b->open);
+	b->size = xcalloc(n, sizeof *b->size);
+	b->group = xcalloc(n, sizeof *b->group);
+}
+
+static void release(struct builder *b)
+{
+	free(b->parts);
+	free(b->first);
+	free(b->object);
+	free(b->used);
+	free(b->open);
+	free(b->size);
+	free(b->group);
+	buf_release(&b->frame);
+	buf_release(&b->pending);
+}
+
 int plan_build(const struct plan_input *in, const struct plan_conf *conf,
 	       const struct plan_output *out, struct m_end *end)
 {
-	struct builder b = { .in = in, .conf = conf, .out = out };
+	struct builder b = {
+		.in = in, .conf = conf, .out = out, .ranks = &in->ranks
+	};
+	struct bucket_limits limits = {
+		.size = conf->bucket_size,
+		.edge = DIGEST_LEAF,
+		.pieces = MSG_PARTS_MAX,
+		.cost = FRAME_MAX - BUCKET_COST,
+		.lanes = in->ranks.n,
+	};
 	int rc;
 
-	b.parts = xcalloc(MSG_PARTS_MAX, sizeof *b.parts);
+	allocate(&b);
 	buf_add(&b.pending, RECFILE_MAGIC, sizeof RECFILE_MAGIC - 1);
 	digest_begin(&b.digest);
-	bucket_begin(&b.packer, &(struct bucket_limits){
-					.size = conf->bucket_size,
-					.edge = DIGEST_LEAF,
-					.pieces = MSG_PARTS_MAX,
-					.cost = FRAME_MAX - BUCKET_COST,
-				});
+	bucket_begin(&b.packer, &limits, b.used);
 	rc = emit_all(&b);
 	if (rc == 0)
 		*end = b.sum;
-	free(b.parts);
-	buf_release(&b.frame);
-	buf_release(&b.pending);
+	release(&b);
 	return rc;
 }

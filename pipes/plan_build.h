@@ -2,7 +2,7 @@
  * plan_build.h - from a checkpoint and a fleet to the records of a plan.
  *
  * Records come in the order of planfile.h.  Files keep source.h's order (by
- * path, shards and carried files alike).  Engines: staged kinds first, fleet
+ * path, shards and carried files alike), rank after rank.  Engines: staged kinds first, fleet
  * order within each kind.  Buckets hold parts in (file, offset) order: of a
  * shard its header, then its tensors; of a carried file all of it.  Tensors of
  * one group (common/together.h) share a bucket, the one of the first of them,
@@ -11,8 +11,12 @@
  * files above the bucket size are split as common/bucket.h says, tensors only
  * with --split-tensors.
  *
+ * Several source ranks go in step: a tensor's shares are one object, in the
+ * place that rank 0 gives it, and so are the i-th headers or carried files of
+ * all ranks.  So all ranks close a bucket at the same tensor.
+ *
  * The same source and options give the same bytes.  Records are handed on as
- * they are made: memory is the source's, one bucket's parts and one buffer,
+ * they are made: memory is the sources', one bucket's parts and one buffer,
  * whatever the plan's length.
  */
 #ifndef WEIR_PLAN_BUILD_H
@@ -20,7 +24,7 @@
 
 #include "common/fleet.h"
 #include "common/io.h"
-#include "common/source.h"
+#include "common/ranks.h"
 #include "common/together.h"
 #include "pipes/msg.h"
 #include "pipes/options.h"
@@ -28,12 +32,13 @@
 /* What is planned. */
 struct plan_input {
 	struct fleet fleet;
-	struct source source;
+	struct ranks ranks;
 	struct together together;
 	const char *transport;		/* resolved; static */
 };
-/* Opens and checks all of it: fleet and names first, then the source.  One
- * line and -E_USAGE, -E_CONFIG, -E_DATA, -E_NOINPUT. */
+/* Opens and checks all of it: fleet and names first, then the sources; as
+ * many as each engine has workers, each at a receiver of its own, if there
+ * are several.  One line and -E_USAGE, -E_CONFIG, -E_DATA, -E_NOINPUT. */
 int plan_input_open(struct plan_input *in, const struct plan_conf *conf);
 void plan_input_release(struct plan_input *in);
 /* The same checks of the command line alone. */

@@ -55,11 +55,6 @@ int plan_check_options(const struct plan_conf *conf)
 					  "each other");
 	if (conf->sources.n == 0)
 		return log_error(E_USAGE, "no source: give --source DIR");
-	if (conf->sources.n > 1)
-		return log_error(E_USAGE,
-				 "--source %s: several ranks need a "
-				 "transport that is not built yet",
-				 conf->sources.v[1]);
 	if (conf->fleet && conf->engines.n)
 		return log_error(E_USAGE, "--fleet and --engine exclude each "
 					  "other");
@@ -96,12 +91,39 @@ static int check_kinds(const struct fleet *f)
 	return 0;
 }
 
+/* Rank r feeds worker r, and a receiver holds one version only. */
+static int check_workers(const struct fleet_engine *e, size_t nranks)
+{
+	if (e->nworkers != nranks)
+		return log_error(E_CONFIG,
+				 "engine %s: %u worker%s, but %zu source "
+				 "ranks: rank r feeds worker r, so give as "
+				 "many workers as --source",
+				 e->name, e->nworkers, plural(e->nworkers),
+				 nranks);
+	for (uint32_t w = 1; w < e->nworkers; w++)
+		for (uint32_t k = 0; k < w; k++)
+			if (strcmp(e->endpoint[k], e->endpoint[w]) == 0)
+				return log_error(
+					E_CONFIG,
+					"engine %s: workers %u and %u share "
+					"%s: with several source ranks each "
+					"worker needs a weir-engine of its "
+					"own",
+					e->name, k, w, e->endpoint[w]);
+	return 0;
+}
+
 static int open_fleet(struct fleet *f, const struct plan_conf *conf)
 {
 	int rc = conf->fleet ? fleet_read(f, conf->fleet)
 			     : fleet_from_options(f, &conf->engines);
 
-	return rc < 0 ? rc : check_kinds(f);
+	if (rc == 0)
+		rc = check_kinds(f);
+	for (uint32_t i = 0; rc == 0 && conf->sources.n > 1 && i < f->n; i++)
+		rc = check_workers(&f->engine[i], conf->sources.n);
+	return rc;
 }
 
 int plan_input_open(struct plan_input *in, const struct plan_conf *conf)
@@ -118,7 +140,7 @@ int plan_input_open(struct plan_input *in, const struct plan_conf *conf)
 		return rc;
 	rc = open_fleet(&in->fleet, conf);
 	if (rc == 0)
-		rc = source_open(&in->source, conf->sources.v[0]);
+		rc = ranks_open(&in->ranks, conf->sources.v, conf->sources.n);
 	if (rc < 0) {
 		fleet_release(&in->fleet);
 		together_release(&in->together);
@@ -129,6 +151,6 @@ int plan_input_open(struct plan_input *in, const struct plan_conf *conf)
 void plan_input_release(struct plan_input *in)
 {
 	fleet_release(&in->fleet);
-	source_release(&in->source);
+	ranks_release(&in->ranks);
 	together_release(&in->together);
 }

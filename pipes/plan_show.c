@@ -101,18 +101,31 @@ static void say_wave(const struct show *s, struct buf *b, uint32_t i)
 	buf_addf(b,
 		 "; %u bucket%s, %" PRIu64
 		 " bytes to each; peak credit %" PRIu64 " bucket%s, %" PRIu64
-		 " bytes; ",
+		 " bytes%s; ",
 		 s->end.buckets, plural(s->end.buckets), s->end.bytes,
 		 s->credit.buckets.peak, plural(s->credit.buckets.peak),
-		 s->credit.bytes.peak);
+		 s->credit.bytes.peak,
+		 s->in->ranks.n > 1 ? " of the largest rank" : "");
 	say_time(b, milliseconds(s, 1));
 	buf_addf(b, "\n");
+}
+
+/* What worker r of each engine gets. */
+static void say_rank(const struct source *s, uint32_t rank, struct buf *b)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < s->nfiles; i++)
+		bytes += s->file[i].id.size;
+	buf_addf(b, "rank %u: %s; %u file%s, %" PRIu64 " bytes\n", rank,
+		 s->dir.real, s->nfiles, plural(s->nfiles), bytes);
 }
 
 static void say_all(const struct show *s, struct buf *b)
 {
 	bool window = s->conf->limits.order == ORDER_WINDOW;
 	uint32_t waves = waves_count(&s->waves);
+	const struct ranks *ranks = &s->in->ranks;
 
 	buf_addf(b,
 		 "plan: %u engine%s, %u bucket%s, %" PRIu64
@@ -120,6 +133,8 @@ static void say_all(const struct show *s, struct buf *b)
 		 s->end.engines, plural(s->end.engines), s->end.buckets,
 		 plural(s->end.buckets), s->end.tensors, plural(s->end.tensors),
 		 s->end.bytes, s->in->transport, window ? "window" : "wave");
+	for (uint32_t r = 0; ranks->n > 1 && r < ranks->n; r++)
+		say_rank(&ranks->source[r], r, b);
 	for (uint32_t i = 0; i < waves; i++)
 		say_wave(s, b, i);
 	buf_addf(b, "total: %u wave%s, ", waves, plural(waves));
@@ -140,6 +155,7 @@ static int json_wave(const struct show *s, struct buf *b, uint32_t i)
 	for (uint32_t e = first; e < first + count; e++)
 		jsonw_str(&j, NULL, s->in->fleet.engine[e].name);
 	jsonw_end(&j);
+	jsonw_u64(&j, "ranks", s->in->ranks.n);
 	jsonw_u64(&j, "buckets", s->end.buckets);
 	jsonw_u64(&j, "bytes", s->end.bytes);
 	jsonw_u64(&j, "peak_credit_buckets", s->credit.buckets.peak);

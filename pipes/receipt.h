@@ -14,11 +14,13 @@ struct receipt_want {
 };
 
 /* Every part's receipt of an engine, against its goal (what the source hashed
- * to included) and the boots that it was begun with.  -E_DATA (bytes, digest), -E_PROTO (anything else). */
+ * to included) and the boots that it was begun with.  -E_DATA (bytes, digest),
+ * -E_PROTO (anything else). */
 int receipt_check(const struct engine *e, const struct receipt_want *w);
 /* Installed digests of engines with the same literal post-load are equal,
- * unless it is declared to vary; of several source ranks, of equal rank.  -E_DATA naming two engines; *odd is the
- * later one.  skip[i]: engine i is out. */
+ * unless it is declared to vary; of several source ranks, within each rank.
+ * -E_DATA naming two engines; *odd is the later one.  skip[i]: engine i is
+ * out. */
 int receipt_agree(struct engine *const *v, uint32_t n, const bool *skip,
 		  uint32_t *odd);
 /* How many engines' installed digests were compared with another's. */

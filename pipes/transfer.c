@@ -646,15 +646,6 @@ const struct fsm_table transfer_table = {
 	.nevents = XF_NEV,
 };
 
-uint32_t transfer_targets(const struct transfer *t)
-{
-	uint32_t n = 0;
-
-	for (uint32_t e = 0; e < t->plan->nengines; e++)
-		n += !t->engine[e].excluded;
-	return n;
-}
-
 static bool range_is_in(uint32_t first, uint32_t count, uint32_t n)
 {
 	return count && first < n && count <= n - first;

@@ -48,3 +48,12 @@ void transfer_release(struct transfer *t)
 	claims_release(&t->claims);
 	*t = (struct transfer){ 0 };
 }
+
+uint32_t transfer_targets(const struct transfer *t)
+{
+	uint32_t n = 0;
+
+	for (uint32_t e = 0; e < t->plan->nengines; e++)
+		n += !t->engine[e].excluded;
+	return n;
+}

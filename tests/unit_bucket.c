@@ -12,9 +12,10 @@ static struct buf said;
 
 static void say_object(struct bucket_packer *b, uint64_t bytes, bool split)
 {
+	struct bucket_load load = { &bytes, 1, 1 };
 	struct bucket_piece p;
 
-	bucket_object(b, bytes, 1, split);
+	bucket_object(b, &load, split);
 	while (bucket_next(b, &p)) {
 		buf_addf(&said, "%s", p.opens ? "|" : said.n ? " " : "");
 		if (p.bytes != bytes)
@@ -27,15 +28,16 @@ static void packs(struct bucket_limits l, bool split, const uint64_t *objects,
 		  const char *want, const char *name)
 {
 	struct bucket_packer b;
+	uint64_t used;
 
 	buf_clear(&said);
-	bucket_begin(&b, &l);
+	bucket_begin(&b, &l, &used);
 	for (; *objects; objects++)
 		say_object(&b, *objects == EMPTY ? 0 : *objects, split);
 	eq_str(buf_cstr(&said), want, name);
 }
 
-#define SIZE(n) ((struct bucket_limits){ n, EDGE, 100, 100 })
+#define SIZE(n) ((struct bucket_limits){ n, EDGE, 100, 100, 1 })
 #define OBJECTS(...) ((const uint64_t[]){ __VA_ARGS__, 0 })
 
 static void test_sizes(void)
@@ -77,11 +79,11 @@ static void test_split(void)
 
 static void test_counts(void)
 {
-	struct bucket_limits l = { 100, EDGE, 2, 100 };
+	struct bucket_limits l = { 100, EDGE, 2, 100, 1 };
 
 	packs(l, false, OBJECTS(1, 1, 1, EMPTY, EMPTY), "1 1|1 0|0",
 	      "closed at the count of pieces");
-	l = (struct bucket_limits){ 100, EDGE, 100, 3 };
+	l = (struct bucket_limits){ 100, EDGE, 100, 3, 1 };
 	packs(l, false, OBJECTS(1, 1, 1, 1), "1 1 1|1",
 	      "closed before its frame is too long");
 }
@@ -91,31 +93,88 @@ static void test_together(void)
 	struct bucket_packer b;
 	struct bucket_piece p;
 	struct bucket_limits l = SIZE(10);
-	struct bucket_load load = { .bytes = 6, .cost = 2, .pieces = 2 };
+	uint64_t used, bytes = 6, one = 4;
+	struct bucket_load load = { &bytes, 2, 2 }, object = { &one, 1, 1 };
 
-	bucket_begin(&b, &l);
+	bucket_begin(&b, &l, &used);
 	bucket_break(&b);
-	bucket_object(&b, 4, 1, false);
+	bucket_object(&b, &object, false);
 	ok(bucket_next(&b, &p) && !p.opens, "no break before the first");
 	ok(!bucket_next(&b, &p), "one piece");
 	ok(bucket_has_room(&b, &load), "4 and 6 of 10");
-	load.bytes = 7;
+	bytes = 7;
 	ok(!bucket_has_room(&b, &load), "7 are too many");
 	ok(bucket_can_hold(&l, &load), "but not for an empty one");
 	load.pieces = 101;
 	ok(!bucket_can_hold(&l, &load), "too many pieces");
-	load = (struct bucket_load){ .cost = 101 };
+	bytes = 0;
+	load = (struct bucket_load){ .bytes = &bytes, .cost = 101 };
 	ok(!bucket_can_hold(&l, &load), "too long a frame");
 	bucket_break(&b);
-	bucket_object(&b, 1, 1, false);
+	one = 1;
+	bucket_object(&b, &object, false);
 	ok(bucket_next(&b, &p) && p.opens, "a break opens");
 	ok(!bucket_next(&b, &p), "one piece");
-	bucket_object(&b, 9, 1, false);
+	one = 9;
+	bucket_object(&b, &object, false);
 	ok(bucket_next(&b, &p) && !p.opens, "once");
+}
+
+/* Two ranks: objects are pairs, "first/second" of each piece. */
+static void packs_pairs(struct bucket_limits l, bool split,
+			const uint64_t (*objects)[2], const char *want,
+			const char *name)
+{
+	struct bucket_packer b;
+	struct bucket_piece p;
+	uint64_t used[2];
+
+	l.lanes = 2;
+	buf_clear(&said);
+	bucket_begin(&b, &l, used);
+	for (; (*objects)[0] || (*objects)[1]; objects++) {
+		struct bucket_load load = { *objects, 1, 2 };
+
+		bucket_object(&b, &load, split);
+		while (bucket_next(&b, &p))
+			buf_addf(&said, "%s%llu/%llu",
+				 p.opens  ? "|"
+				 : said.n ? " "
+					  : "",
+				 (unsigned long long)bucket_in_lane(
+					 &p, (*objects)[0]),
+				 (unsigned long long)bucket_in_lane(
+					 &p, (*objects)[1]));
+	}
+	eq_str(buf_cstr(&said), want, name);
+}
+
+#define PAIRS(...) ((const uint64_t[][2]){ __VA_ARGS__, { 0, 0 } })
+
+static void test_lanes(void)
+{
+	struct bucket_limits l = { 100, EDGE, 4, 100, 2 };
+
+	packs_pairs(SIZE(1536), false,
+		    PAIRS({ 512, 1024 }, { 1024, 512 }, { 1, 1 }),
+		    "512/1024 1024/512|1/1",
+		    "each rank fills the bucket by itself");
+	packs_pairs(SIZE(10), false, PAIRS({ 1, 8 }, { 1, 3 }, { 8, 1 }),
+		    "1/8|1/3 8/1", "BK-06 the fuller rank closes it for all");
+	packs_pairs(SIZE(10), false, PAIRS({ 1, 1 }, { 1, 11 }, { 1, 0 }),
+		    "1/1|1/11 1/0",
+		    "one rank's is oversize: a bucket of its own");
+	packs_pairs(SIZE(10), false, PAIRS({ 0, 9 }, { 9, 0 }, { 1, 1 }),
+		    "0/9 9/0 1/1", "an empty share rides along");
+	packs_pairs(SIZE(16), true, PAIRS({ 40, 20 }, { 8, 8 }),
+		    "16/16|16/4|8/0 8/8", "split at the same edges");
+	packs_pairs(l, false, PAIRS({ 1, 1 }, { 1, 1 }, { 1, 1 }),
+		    "1/1 1/1|1/1", "pieces are counted in all ranks");
 }
 
 int main(void)
 {
+	test_lanes();
 	test_sizes();
 	test_empty();
 	test_split();

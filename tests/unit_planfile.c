@@ -227,6 +227,67 @@ static void test_wrong(void)
 	WRONG("bytes", s.m[END].end.bytes++);
 }
 
+/* The carried file is rank 0's, the shard and with it the tensors rank 1's;
+ * each worker has a receiver of its own. */
+static void make_ranked(struct small *s)
+{
+	make(s);
+	s->m[HEAD].version.sources.n = 2;
+	s->m[FILE_1].file.rank = 1;
+	s->m[ENGINE_0].engine.workers.v = workers + 1;
+	s->m[ENGINE_0].engine.workers.n = 2;
+	s->m[BUCKET_0].bucket.bytes = 100 + 16 * MIB;
+	s->m[END].end.tensors = 0;
+}
+
+#define WRONG_RANKS(name, change, why)                                     \
+	do {                                                               \
+		make_ranked(&s);                                           \
+		change;                                                    \
+		put(&s, in_turn, NRECORDS);                                \
+		ok(try() == -E_DATA && strstr(log_cause(), why), "%s: %s", \
+		   name, log_cause());                                     \
+	} while (0)
+
+static void test_ranks(void)
+{
+	struct small s;
+	struct plan p;
+
+	make_ranked(&s);
+	put(&s, in_turn, NRECORDS);
+	if (!ok(plan_open(&p, dir, "plan.weir") == 0, "a plan of two ranks"))
+		return;
+	ok(p.nranks == 2 && strcmp(p.rank[1].source, "/src.1") == 0,
+	   "where they are");
+	ok(p.rank[1].first == 1 && p.rank[1].files == 1 &&
+		   p.rank[1].bytes == 100 + 40 * MIB,
+	   "what a rank has");
+	ok(p.receiver[0].rank == 0 && p.receiver[1].rank == 1,
+	   "worker r receives rank r");
+	eq_u64(p.bucket[0].bytes, 100 + 16 * MIB,
+	       "credit is for the largest rank's share");
+	eq_u64(plan_share(&p, 0, 0), 20, "rank 0's share");
+	eq_u64(plan_share(&p, 1, 0), 0, "none");
+	eq_u64(plan_bucket_bytes(&p, 0), 120 + 16 * MIB, "all of them");
+	eq_u64(p.bytes, 120 + 40 * MIB, "what an engine receives");
+	plan_close(&p);
+
+	WRONG_RANKS("no source", s.m[HEAD].version.sources.n = 0, "no source");
+	WRONG_RANKS("a rank too high", s.m[FILE_1].file.rank = 2, "rank 2");
+	WRONG_RANKS("ranks mixed", s.m[FILE_0].file.rank = 1;
+		    s.m[FILE_1].file.rank = 0, "out of order");
+	WRONG_RANKS("a rank without files", s.m[FILE_1].file.rank = 0;
+		    s.m[BUCKET_0].bucket.bytes = 120 + 16 * MIB;
+		    s.m[END].end.tensors = 2, "rank 1 has no files");
+	WRONG_RANKS("too few workers", s.m[ENGINE_0].engine.workers.n = 1,
+		    "1 workers");
+	WRONG_RANKS("workers that share a receiver",
+		    s.m[ENGINE_0].engine.workers.v = workers, "1 receivers");
+	WRONG_RANKS("the sum of all ranks", s.m[BUCKET_0].bucket.bytes += 20,
+		    "its parts have");
+}
+
 static void test_digest(void)
 {
 	struct buf b = { 0 };
@@ -260,6 +321,7 @@ int main(void)
 	test_right();
 	test_order();
 	test_wrong();
+	test_ranks();
 	test_digest();
 	close(dir);
 	io_remove_tree(AT_FDCWD, path);
