@@ -20,11 +20,12 @@ static const struct opt_name programs[] = {
 	{ "engine", "receive weights beside an inference engine" },
 	{ "status", "show what is published and what is served" },
 	{ "watch", "tell each version that is published" },
+	{ "delta", "make, apply and check what changed between two versions" },
 	{ "dump", "print plans, runs and records as JSON lines" },
 };
 
 /* Names that documents of weir's design use already. */
-static const char *const to_come[] = { "bench", "delta", "keygen", "rollback",
+static const char *const to_come[] = { "bench", "keygen", "rollback",
 				       "timeline" };
 
 static int written(void)

@@ -4,7 +4,8 @@
  *	{"metadata": {anything}, "weight_map": {tensor: file, ...}}
  *
  * metadata is advisory and ignored, whatever it holds (total_size too: the
- * headers say it exactly), unless somebody asks for its texts.  Strict is the rest: no other key, no name twice,
+ * headers say it exactly), unless somebody asks for its texts.  Strict is the
+ * rest: no other key, no name twice,
  * each file a path that srcdir_bad_path() passes; shards may be in
  * sub-directories.  Nothing is opened here; see source.h.
  *

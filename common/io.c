@@ -485,6 +485,14 @@ int io_remove_tree(int dirfd, const char *name)
 	return remove_entry(dirfd, name, TREE_DEPTH_MAX);
 }
 
+int io_remove_below(int dirfd)
+{
+	int fd = io_open_dir(dirfd, ".");
+	int rc = fd < 0 ? fd : each_entry_take(fd, remove_entry, TREE_DEPTH_MAX);
+
+	return rc < 0 ? rc : 0;
+}
+
 /* The pid in ".tmp.NAME.PID.N", 0 if the name is not of that form. */
 static pid_t tmp_owner(const char *name)
 {

@@ -59,6 +59,8 @@ int io_mkdir(int dirfd, const char *name, mode_t mode);
 int io_open_dir(int dirfd, const char *name);	/* fd or -E */
 /* rm -rf of a name below dirfd, never following links; absent is fine. */
 int io_remove_tree(int dirfd, const char *name);
+/* The same of all that is in the directory, which stays. */
+int io_remove_below(int dirfd);
 int io_sweep_tmp(int dirfd);
 
 #endif

@@ -159,6 +159,11 @@ void sparse_begin(struct sparse_out *s, unsigned element, struct buf *out)
 	buf_add(out, head, sizeof head);
 }
 
+void sparse_skip(struct sparse_out *s, uint64_t n)
+{
+	s->at += n / s->size;
+}
+
 static uint8_t *put_varint(uint8_t *p, uint64_t v)
 {
 	for (; v >= 0x80; v >>= 7)

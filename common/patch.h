@@ -58,6 +58,8 @@ struct sparse_out {
 
 /* The payload is appended to out, lent until sparse_finish(). */
 void sparse_begin(struct sparse_out *s, unsigned element, struct buf *out);
+/* n bytes that are the same in both. */
+void sparse_skip(struct sparse_out *s, uint64_t n);
 void sparse_add(struct sparse_out *s, const void *a, const void *b, size_t n);
 void sparse_finish(struct sparse_out *s);
 

@@ -26,6 +26,7 @@ void zpack_begin(struct zpack *z, int level, uint64_t total, struct buf *out)
 	must(ZSTD_CCtx_setParameter(z->ctx, ZSTD_c_compressionLevel, level));
 	must(ZSTD_CCtx_setPledgedSrcSize(z->ctx, total));
 	z->out = out;
+	z->failed = false;
 }
 
 static size_t step(struct zpack *z, ZSTD_inBuffer *in, ZSTD_EndDirective how)
@@ -33,25 +34,27 @@ static size_t step(struct zpack *z, ZSTD_inBuffer *in, ZSTD_EndDirective how)
 	size_t room = ZSTD_CStreamOutSize(), left;
 	ZSTD_outBuffer o = { buf_reserve(z->out, room), room, 0 };
 
-	left = must(ZSTD_compressStream2(z->ctx, &o, in, how));
-	z->out->n += o.pos;
-	return left;
+	left = ZSTD_compressStream2(z->ctx, &o, in, how);
+	z->failed = ZSTD_isError(left);
+	z->out->n += z->failed ? 0 : o.pos;
+	return z->failed ? 0 : left;
 }
 
 void zpack_add(struct zpack *z, const void *p, size_t n)
 {
 	ZSTD_inBuffer in = { p, n, 0 };
 
-	while (in.pos < in.size)
+	while (!z->failed && in.pos < in.size)
 		step(z, &in, ZSTD_e_continue);
 }
 
-void zpack_end(struct zpack *z)
+int zpack_end(struct zpack *z)
 {
 	ZSTD_inBuffer in = { "", 0, 0 };
 
-	while (step(z, &in, ZSTD_e_end) > 0)
+	while (!z->failed && step(z, &in, ZSTD_e_end) > 0)
 		;
+	return z->failed ? -E_DATA : 0;
 }
 
 void zpack_release(struct zpack *z)

@@ -22,13 +22,16 @@
 struct zpack {
 	void *ctx;
 	struct buf *out;
+	bool failed;
 };
 
 /* The frame of exactly total bytes is appended to out, which is lent until
  * zpack_end(). */
 void zpack_begin(struct zpack *z, int level, uint64_t total, struct buf *out);
 void zpack_add(struct zpack *z, const void *p, size_t n);
-void zpack_end(struct zpack *z);
+/* -E_DATA if it was given another number of bytes: out then has worthless
+ * bytes behind what was there. */
+int zpack_end(struct zpack *z);
 void zpack_release(struct zpack *z);
 
 /* The next packed bytes, lent until the next call; *n 0: no more.  0, or a

@@ -33,7 +33,7 @@ static void pack(struct buf *b, size_t n, size_t piece)
 	zpack_begin(&z, 1, n, b);
 	for (size_t i = 0; i < n; i += piece)
 		zpack_add(&z, plain + i, n - i < piece ? n - i : piece);
-	zpack_end(&z);
+	eq_i64(zpack_end(&z), 0, "packed");
 	zpack_release(&z);
 }
 
@@ -100,6 +100,21 @@ static void test_refuses(void)
 	buf_release(&other);
 }
 
+static void test_miscount(void)
+{
+	struct buf b = { 0 };
+	struct zpack z = { 0 };
+
+	zpack_begin(&z, 1, 10, &b);
+	zpack_add(&z, plain, 9);
+	eq_i64(zpack_end(&z), -E_DATA, "a byte less than was said");
+	zpack_begin(&z, 1, 10, &b);
+	zpack_add(&z, plain, 11);
+	eq_i64(zpack_end(&z), -E_DATA, "a byte more");
+	zpack_release(&z);
+	buf_release(&b);
+}
+
 static void test_skip(void)
 {
 	struct buf b = { 0 };
@@ -126,5 +141,6 @@ int main(void)
 	test_round_trip();
 	test_refuses();
 	test_skip();
+	test_miscount();
 	return tap_done();
 }

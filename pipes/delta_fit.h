@@ -1,0 +1,36 @@
+/*
+ * delta_fit.h - is a directory what a delta is for?  Part of delta.h.
+ *
+ * Asked of the mark (number, registry), of the headers (each tensor of the
+ * delta, with dtype and shape), and last of all bytes: their digest must be
+ * what the mark says and what the delta was made from.  Nothing is written.
+ */
+#ifndef WEIR_DELTA_FIT_H
+#define WEIR_DELTA_FIT_H
+
+#include "pipes/delta.h"
+
+/* The caller sets what stands before the gap. */
+struct fit {
+	const struct delta_apply *conf;
+	const struct delta *delta;
+
+	struct source base;
+	struct vmark mark;	/* of the base, if it has one */
+	bool has_mark;
+	struct sums before;	/* of its bytes */
+	struct identity id;
+	int64_t *change;	/* of each tensor: its number in the delta, or
+				 * -1 */
+	uint64_t bytes;		/* of those that change */
+};
+
+/* Looks at conf->dir: 0 if the delta can be applied, 1 if it is what the
+ * delta makes already, or -E_DATA and one line with what there is, what is
+ * needed and what would come of it. */
+int fit_look(struct fit *f);
+/* Is that directory what the delta makes?  1 and f->id, 0, or -E_*, logged. */
+int fit_is_target(struct fit *f, const char *path);
+void fit_release(struct fit *f);
+
+#endif

@@ -1,0 +1,129 @@
+#include "pipes/vmark.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "pipes/markline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD                                                           \
+	(MARK_BIT(weir_version) | MARK_BIT(kind) | MARK_BIT(version) | \
+	 MARK_BIT(content) | MARK_BIT(tensors) | MARK_BIT(structure))
+#define HEAD_MAY (MARK_BIT(registry) | MARK_BIT(parent))
+#define LINE (MARK_BIT(file) | MARK_BIT(bytes))
+
+struct reading {
+	const char *name;
+	struct vmark *out;
+	bool has_head;
+};
+
+int vmark_registry(struct slice id, char out[VMARK_TEXT_MAX])
+{
+	if (id.n >= VMARK_TEXT_MAX || strspn(id.p, "0123456789abcdef") < id.n)
+		return log_error(E_DATA, "\"%.*s\" is no id of a registry",
+				 (int)(id.n > 64 ? 64 : id.n), id.p);
+	memcpy(out, id.p, id.n);
+	out[id.n] = '\0';
+	return 0;
+}
+
+static int take_head(struct reading *r, const struct markline *m)
+{
+	struct vmark *v = r->out;
+
+	if ((m->has & ~HEAD_MAY) != HEAD || m->kind.n >= VMARK_TEXT_MAX)
+		return log_error(E_DATA, "%s: its first line is no mark",
+				 r->name);
+	if (m->weir_version != MARK_FORMAT)
+		return log_error(E_DATA, "%s: format %llu, this weir knows %u",
+				 r->name, (unsigned long long)m->weir_version,
+				 MARK_FORMAT);
+	*v = (struct vmark){
+		.version = m->version,
+		.has_parent = m->has & MARK_BIT(parent),
+		.parent = m->parent,
+		.id = { m->tensors, m->content, m->structure },
+	};
+	memcpy(v->kind, m->kind.p, m->kind.n);
+	r->has_head = true;
+	return m->has & MARK_BIT(registry)
+		       ? vmark_registry(m->registry, v->registry)
+		       : 0;
+}
+
+static int take_line(void *ctx, const struct markline *m)
+{
+	struct reading *r = ctx;
+
+	if (!r->has_head)
+		return take_head(r, m);
+	if (m->has != LINE)
+		return log_error(E_DATA, "%s: a line that is no file's",
+				 r->name);
+	return 0;
+}
+
+int vmark_read(int dirfd, const char *path, struct vmark *out)
+{
+	char *name = xasprintf("%s/%s", path, VMARK_NAME);
+	struct vmark made = { 0 };
+	struct reading r = { name, &made, false };
+	struct buf b = { 0 };
+	int rc = io_read_file(dirfd, VMARK_NAME, MARK_BYTES_MAX, &b);
+
+	if (rc == 0)
+		rc = markline_read(name, buf_slice(&b), take_line, &r);
+	else if (rc == -E_NOINPUT)
+		goto none;
+	if (rc == 0 && !r.has_head)
+		rc = log_error(E_DATA, "%s: empty", name);
+	if (rc == 0) {
+		*out = made;
+		rc = 1;
+	}
+	buf_release(&b);
+	free(name);
+	return rc;
+none:
+	buf_release(&b);
+	free(name);
+	return 0;
+}
+
+int vmark_write(int dirfd, const struct vmark *v, const struct source *files)
+{
+	struct markline m = {
+		.has = HEAD,
+		.weir_version = MARK_FORMAT,
+		.kind = slice_of(v->kind),
+		.registry = slice_of(v->registry),
+		.version = v->version,
+		.parent = v->parent,
+		.content = v->id.content,
+		.tensors = v->id.tensors,
+		.structure = v->id.structure,
+	};
+	struct buf b = { 0 };
+	int rc;
+
+	if (v->registry[0])
+		m.has |= MARK_BIT(registry);
+	if (v->has_parent)
+		m.has |= MARK_BIT(parent);
+	markline_add(&b, &m);
+	for (uint32_t i = 0; i < files->nfiles; i++) {
+		m = (struct markline){
+			.has = LINE,
+			.file = slice_of(files->file[i].path),
+			.bytes = files->file[i].id.size,
+		};
+		markline_add(&b, &m);
+	}
+	markline_end(&b, (uint64_t)files->nfiles + 1);
+	rc = io_replace(dirfd, VMARK_NAME, b.p, b.n);
+	buf_release(&b);
+	return rc;
+}

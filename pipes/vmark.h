@@ -1,0 +1,40 @@
+/*
+ * vmark.h - the mark of a version directory: what it says it is.
+ *
+ *	DIR/.weir-version	lines as in markline.h: one with kind ("full":
+ *				written whole, "delta": made by applying one),
+ *				registry, version, parent, content, tensors,
+ *				structure; then one for each file, with its
+ *				size
+ *
+ * A dot file, so that no loader and no copy of a checkpoint takes it along.
+ * It is the last file that is written before a directory appears under its
+ * name: without it a directory has no number.  What it says about the
+ * weights is believed only once their digest was compared.
+ */
+#ifndef WEIR_VMARK_H
+#define WEIR_VMARK_H
+
+#include "pipes/sums.h"
+
+#define VMARK_NAME	".weir-version"
+#define VMARK_TEXT_MAX	33	/* bytes of kind and registry, NUL included */
+
+struct vmark {
+	char kind[VMARK_TEXT_MAX];
+	char registry[VMARK_TEXT_MAX];	/* its id; "": none */
+	uint64_t version;
+	bool has_parent;
+	struct digest parent;		/* content digest of the version before */
+	struct identity id;
+};
+
+/* 1 and the mark, 0 if there is none, or a negative E_*, logged.  path: of
+ * the directory, for messages. */
+int vmark_read(int dirfd, const char *path, struct vmark *out);
+/* Durable.  files: of the directory. */
+int vmark_write(int dirfd, const struct vmark *m, const struct source *files);
+/* Copies a registry's id: -E_DATA, logged, if it is none. */
+int vmark_registry(struct slice id, char out[VMARK_TEXT_MAX]);
+
+#endif

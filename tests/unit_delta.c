@@ -1,0 +1,385 @@
+/*
+ * Killed at every step of making and of applying a delta, in each encoding:
+ * exactly the old or exactly the new version is there, trying again succeeds,
+ * and nothing is left behind.  And: nothing appears under its name before all
+ * of it is synced.  (Kills of threads: pthread.h is used by the crew.)
+ */
+#include "common/err.h"
+#include "common/io.h"
+#include "pipes/beside.h"
+#include "pipes/delta.h"
+#include "tests/files.h"
+#include "tests/tap.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CRASHED 9
+#define STEPS_MAX 200
+#define BIG (DELTA_PIECE * 2 + 4096) /* bytes: several pieces */
+#define SYNCED_MAX 64
+
+static char *root;
+
+static char *in_root(const char *name)
+{
+	return xasprintf("%s/%s", root, name);
+}
+
+/* ---- checkpoints of three tensors in two shards ---- */
+
+static void add_header(struct buf *b, const char *json)
+{
+	uint64_t n = strlen(json);
+
+	for (int i = 0; i < 8; i++)
+		buf_add(b, (char[]){ (char)(n >> 8 * i) }, 1);
+	buf_add(b, json, n);
+}
+
+static void add_noise(struct buf *b, size_t n, unsigned seed, unsigned change)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint8_t v = (uint8_t)(i * 2654435761u >> 7 ^ seed);
+
+		if (change && i % 1000 == 10)
+			v = (uint8_t)(v + change);
+		buf_add(b, &v, 1);
+	}
+}
+
+static void put_file(const char *dir, const char *name, const struct buf *b)
+{
+	char *path = xasprintf("%s/%s/%s", root, dir, name);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+
+	BUG_ON(fd < 0 || io_write_full(fd, b->p, b->n) < 0);
+	close(fd);
+	free(path);
+}
+
+static void make_checkpoint(const char *dir, unsigned change)
+{
+	static const char index[] =
+		"{\"metadata\":{},\"weight_map\":{\"a\":\"one.safetensors\","
+		"\"b\":\"one.safetensors\",\"c\":\"two.safetensors\"}}";
+	char *path = in_root(dir), *json;
+	struct buf b = { 0 };
+
+	mkdir(path, 0755);
+	json = xasprintf("{\"a\":{\"dtype\":\"BF16\",\"shape\":[%zu],"
+			 "\"data_offsets\":[0,%zu]},\"b\":{\"dtype\":\"U8\","
+			 "\"shape\":[9],\"data_offsets\":[%zu,%zu]}}",
+			 (size_t)BIG / 2, (size_t)BIG, (size_t)BIG,
+			 (size_t)BIG + 9);
+	add_header(&b, json);
+	add_noise(&b, BIG, 1, change);
+	add_noise(&b, 9, 2, 0);
+	put_file(dir, "one.safetensors", &b);
+	buf_clear(&b);
+	add_header(&b, "{\"c\":{\"dtype\":\"F32\",\"shape\":[250],"
+		       "\"data_offsets\":[0,1000]}}");
+	add_noise(&b, 1000, 3, 0);
+	put_file(dir, "two.safetensors", &b);
+	buf_clear(&b);
+	buf_add(&b, index, sizeof index - 1);
+	put_file(dir, "model.safetensors.index.json", &b);
+	buf_release(&b);
+	free(json);
+	free(path);
+}
+
+static bool same_file(const char *a, const char *b, const char *name)
+{
+	char *pa = xasprintf("%s/%s/%s", root, a, name);
+	char *pb = xasprintf("%s/%s/%s", root, b, name);
+	struct buf x = { 0 }, y = { 0 };
+	bool same = io_read_file(AT_FDCWD, pa, 1u << 30, &x) == 0 &&
+		    io_read_file(AT_FDCWD, pb, 1u << 30, &y) == 0 &&
+		    x.n == y.n && memcmp(x.p, y.p, x.n) == 0;
+
+	buf_release(&x);
+	buf_release(&y);
+	free(pa);
+	free(pb);
+	return same;
+}
+
+static bool same_weights(const char *a, const char *b)
+{
+	return same_file(a, b, "one.safetensors") &&
+	       same_file(a, b, "two.safetensors") &&
+	       same_file(a, b, "model.safetensors.index.json");
+}
+
+static bool is_there(const char *name)
+{
+	char *path = in_root(name);
+	bool is = access(path, F_OK) == 0;
+
+	free(path);
+	return is;
+}
+
+static void drop(const char *name)
+{
+	char *path = in_root(name);
+
+	io_remove_tree(AT_FDCWD, path);
+	free(path);
+}
+
+/* ---- what is synced when ---- */
+
+static struct {
+	ino_t ino[SYNCED_MAX];
+	size_t n;
+	unsigned unsynced, appeared;
+} seen;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_renameat(int a, const char *from, int b, const char *to);
+int __wrap_renameat(int a, const char *from, int b, const char *to);
+int __real_renameat2(int a, const char *from, int b, const char *to,
+		     unsigned flags);
+int __wrap_renameat2(int a, const char *from, int b, const char *to,
+		     unsigned flags);
+
+static _Atomic unsigned lock;
+
+int __wrap_fsync(int fd)
+{
+	struct stat st;
+
+	while (atomic_exchange(&lock, 1))
+		;
+	if (fstat(fd, &st) == 0 && seen.n < SYNCED_MAX)
+		seen.ino[seen.n++] = st.st_ino;
+	atomic_store(&lock, 0);
+	return __real_fsync(fd);
+}
+
+static bool was_synced(ino_t ino)
+{
+	for (size_t i = 0; i < seen.n; i++)
+		if (seen.ino[i] == ino)
+			return true;
+	return false;
+}
+
+/* A directory is about to get its name. */
+static void look(int at, const char *from)
+{
+	int fd = openat(at, from, O_RDONLY | O_DIRECTORY);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	struct stat st;
+
+	if (!d)
+		return;
+	seen.appeared++;
+	while ((e = readdir(d)))
+		if (strcmp(e->d_name, "..") != 0 &&
+		    fstatat(dirfd(d), e->d_name, &st, 0) == 0 &&
+		    !was_synced(st.st_ino))
+			seen.unsynced++;
+	closedir(d);
+}
+
+static bool is_stage(const char *name)
+{
+	const char *end = strstr(name, ".weir-new");
+
+	return end && !end[9];
+}
+
+int __wrap_renameat(int a, const char *from, int b, const char *to)
+{
+	if (is_stage(from))
+		look(a, from);
+	return __real_renameat(a, from, b, to);
+}
+
+int __wrap_renameat2(int a, const char *from, int b, const char *to,
+		     unsigned flags)
+{
+	if (is_stage(from))
+		look(a, from);
+	return __real_renameat2(a, from, b, to, flags);
+}
+
+/* ---- runs ---- */
+
+static _Atomic int countdown;
+
+static void die_at_step(const char *what)
+{
+	(void)what;
+	if (atomic_fetch_sub(&countdown, 1) == 1)
+		_exit(CRASHED);
+}
+
+static int run_diff(unsigned encoding)
+{
+	struct delta_result r;
+	struct delta_diff c = { .old = in_root("v1"),
+				.new = in_root("v2"),
+				.out = in_root("delta"),
+				.base_version = 1,
+				.version = 2,
+				.encoding = encoding,
+				.registry = "",
+				.threads = 2 };
+	int rc = delta_diff(&c, &r);
+
+	free((char *)(uintptr_t)c.old);
+	free((char *)(uintptr_t)c.new);
+	free((char *)(uintptr_t)c.out);
+	return rc;
+}
+
+static int run_apply(unsigned out)
+{
+	struct delta_result r;
+	struct delta_apply c = { .delta = in_root("delta"),
+				 .dir = in_root("dir"),
+				 .out = out ? in_root("new") : NULL,
+				 .base_version = 0,
+				 .registry = "",
+				 .threads = 2 };
+	int rc = delta_apply(&c, &r);
+
+	free((char *)(uintptr_t)c.delta);
+	free((char *)(uintptr_t)c.dir);
+	free((char *)(uintptr_t)c.out);
+	return rc;
+}
+
+/* In a child that dies at its n-th step: did it? */
+static bool crash_at(int n, int (*fn)(unsigned), unsigned arg)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		countdown = n;
+		beside_step = die_at_step;
+		_exit(fn(arg) < 0 ? 1 : 0);
+	}
+	waitpid(pid, &status, 0);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == CRASHED)
+		return true;
+	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+	   "step %d: done, as no step is left", n);
+	return false;
+}
+
+static void test_diff_crashes(unsigned encoding)
+{
+	bool good = true;
+	int n;
+
+	for (n = 1; n < STEPS_MAX; n++) {
+		drop("delta");
+		if (!crash_at(n, run_diff, encoding))
+			break;
+		/* Absent, or whole: an index, and all it names. */
+		if (is_there("delta"))
+			good = good && run_diff(encoding) == 0;
+		good = good && run_diff(encoding) == 0 &&
+		       !is_there(".delta.weir-new");
+	}
+	ok(good && n > 4 && n < STEPS_MAX,
+	   "%s: diff died at each of %d steps, and went on",
+	   delta_encoding_name(encoding), n - 1);
+}
+
+static void test_apply_crashes(unsigned encoding)
+{
+	bool good = true;
+	int n, old = 0;
+
+	for (n = 1; n < STEPS_MAX; n++) {
+		bool is_old;
+
+		drop("dir");
+		make_checkpoint("dir", 0);
+		if (!crash_at(n, run_apply, 0))
+			break;
+		is_old = same_weights("dir", "v1");
+		old += is_old;
+		good = good && (is_old || same_weights("dir", "v2"));
+		good = good && run_apply(0) == 0 && same_weights("dir", "v2");
+		/* And once more: it is the target. */
+		good = good && run_apply(0) == 0 && same_weights("dir", "v2");
+		good = good && !is_there(".dir.weir-new");
+	}
+	ok(good && old > 5 && n - 1 > old && n < STEPS_MAX,
+	   "DK-01 %s: apply died at each of %d steps, %d before the exchange: "
+	   "old or new, and the next try makes it new",
+	   delta_encoding_name(encoding), n - 1, old);
+}
+
+static void test_apply_out_crashes(unsigned encoding)
+{
+	bool good = true;
+	int n;
+
+	drop("dir");
+	make_checkpoint("dir", 0);
+	for (n = 1; n < STEPS_MAX; n++) {
+		drop("new");
+		if (!crash_at(n, run_apply, 1))
+			break;
+		good = good && same_weights("dir", "v1") &&
+		       (!is_there("new") || same_weights("new", "v2"));
+		good = good && run_apply(1) == 0 && same_weights("new", "v2") &&
+		       !is_there(".new.weir-new");
+	}
+	ok(good && n > 5 && n < STEPS_MAX,
+	   "%s: apply -o died at each of %d steps: absent or whole",
+	   delta_encoding_name(encoding), n - 1);
+}
+
+static void test_synced(unsigned encoding)
+{
+	memset(&seen, 0, sizeof seen);
+	drop("delta");
+	drop("dir");
+	make_checkpoint("dir", 0);
+	eq_i64(run_diff(encoding), 0, "a delta");
+	eq_i64(run_apply(0), 0, "applied");
+	eq_u64(seen.appeared, 2, "two directories got their names");
+	eq_u64(seen.unsynced, 0,
+	       "FS-01 with nothing in them that was not synced");
+}
+
+int main(void)
+{
+	static const unsigned encodings[] = { PATCH_XOR, PATCH_OVERWRITE,
+					      DELTA_AUTO };
+
+	/* In memory, where it can be: hundreds of files are synced. */
+	root = xstrdup("/dev/shm/weir-unit-delta.XXXXXX");
+	if (!mkdtemp(root)) {
+		strcpy(root, "/tmp/weir-unit-delta.XXXXXX");
+		BUG_ON(!mkdtemp(root));
+	}
+	make_checkpoint("v1", 0);
+	make_checkpoint("v2", 5);
+	for (size_t i = 0; i < COUNT(encodings); i++) {
+		test_synced(encodings[i]);
+		test_diff_crashes(encodings[i]);
+		test_apply_crashes(encodings[i]);
+		test_apply_out_crashes(encodings[i]);
+	}
+	io_remove_tree(AT_FDCWD, root);
+	free(root);
+	return tap_done();
+}
