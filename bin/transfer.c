@@ -2,6 +2,7 @@
 #include "pipes/transfer_io.h"
 
 #include "common/err.h"
+#include "pipes/stage.h"
 
 int main(int argc, char **argv)
 {
@@ -10,7 +11,7 @@ int main(int argc, char **argv)
 	int code;
 
 	if (rc != 0)
-		return err_exit_code(rc);
+		return rc < 0 ? stage_fail_early(rc) : err_exit_code(rc);
 	code = transfer_run(&conf);
 	opt_release(&transfer_spec, &conf);
 	return code;

@@ -309,8 +309,8 @@ static void judge_reader(struct stage *s)
 		return;
 	stage_fail(s,
 		   log_error(E_AGAIN,
-			     "nobody reads the hand-off: weir-%s has "
-			     "ended before its run",
+			     "nobody reads the hand-off: weir-%s did not "
+			     "start; what it said tells why",
 			     stage_name(stage_neighbour(s, DOWN))),
 		   ID_NONE, ID_NONE);
 }

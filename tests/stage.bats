@@ -229,6 +229,43 @@ no_errors() { refute contains "$T/$1.err" " error "; }
 	contains "$T/transfer.err" "nobody reads the hand-off"
 }
 
+# misused STAGE: a pipeline by hand in which it has an unknown option.
+misused() {
+	local a='' t='' c=''
+
+	case $1 in
+	admit) a=--bogus ;;
+	transfer) t=--bogus ;;
+	commit) c=--bogus ;;
+	esac
+	# shellcheck disable=SC2086 # or none at all
+	{
+		weir-plan --source "$T/ckpt" --engine "ipc://$T/none" |
+			weir-admit $a | weir-transfer $t |
+			weir-commit --registry "$T/reg" $c ||
+			codes=("${PIPESTATUS[@]}")
+	} >"$T/out" 2>"$T/err"
+	assert_equal "$(cat "$T/out")" ""
+	contains "$T/err" "weir-$1["
+}
+
+@test "UX-01 UX-02 a stage with wrong options: its word, its code downstream" {
+	local next
+
+	python3 "$SRC/tests/fixtures/mkckpt.py" --size 4KiB "$T/ckpt" \
+		>/dev/null 2>&1
+	for next in admit transfer commit; do
+		misused "$next"
+		assert_equal "$(grep -c . "$T/err")" 2
+		contains "$T/err" "weir-$next did not start; what it said"
+		case $next in
+		admit) assert_equal "${codes[*]}" "75 64 64 64" ;;
+		transfer) assert_equal "${codes[*]}" "75 75 64 64" ;;
+		commit) assert_equal "${codes[*]}" "75 75 75 64" ;;
+		esac
+	done
+}
+
 @test "UX-07 the supervisor's death ends all" {
 	mkfifo "$T/death"
 	start supervisor bash -c "exec sleep 1000 >$T/death"
