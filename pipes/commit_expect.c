@@ -9,29 +9,34 @@
 #include "common/log.h"
 #include "pipes/expect.h"
 
+#include <stdio.h>
+
 typedef unsigned long long ull;
 
 #define HINT "; --expect any publishes another model"
 
-static int refuse(const struct engine *e, uint64_t served,
-		  struct expect_diff *d)
+static int refuse(const struct commit_io *c, const struct engine *e,
+		  uint64_t served, struct expect_diff *d)
 {
 	const char *tensor = buf_cstr(&d->tensor);
+	char rank[32] = "";
 
+	if (c->plan.nranks > 1)
+		snprintf(rank, sizeof rank, " of rank %u", d->rank);
 	if (!d->now.n)
 		return log_error(E_DATA,
-				 "tensor \"%s\" of version %llu, which engine "
-				 "%s serves, is missing" HINT,
-				 tensor, (ull)served, e->name);
+				 "tensor \"%s\"%s of version %llu, which "
+				 "engine %s serves, is missing" HINT,
+				 tensor, rank, (ull)served, e->name);
 	if (!d->then.n)
 		return log_error(E_DATA,
-				 "tensor \"%s\" is not in version %llu, which "
-				 "engine %s serves" HINT,
-				 tensor, (ull)served, e->name);
+				 "tensor \"%s\"%s is not in version %llu, "
+				 "which engine %s serves" HINT,
+				 tensor, rank, (ull)served, e->name);
 	return log_error(E_DATA,
-			 "tensor \"%s\" is %s, but %s in version %llu, which "
-			 "engine %s serves" HINT,
-			 tensor, buf_cstr(&d->now), buf_cstr(&d->then),
+			 "tensor \"%s\"%s is %s, but %s in version %llu, "
+			 "which engine %s serves" HINT,
+			 tensor, rank, buf_cstr(&d->now), buf_cstr(&d->then),
 			 (ull)served, e->name);
 }
 
@@ -73,7 +78,7 @@ static int compare(struct commit_io *c, const struct engine *e,
 	rc = expect_same(&then, &c->plan, &d);
 	plan_close(&then);
 	if (rc == 0)
-		rc = refuse(e, f->serving, &d);
+		rc = refuse(c, e, f->serving, &d);
 	expect_diff_release(&d);
 	return rc < 0 ? rc : 0;
 }

@@ -38,13 +38,20 @@ static uint64_t hash(const void *p, size_t n)
 	return h;
 }
 
-static struct mark mark_of(const struct m_part *p, uint64_t place)
+static uint32_t rank_of(const struct plan *plan, const struct m_part *p)
 {
+	return plan->file[p->file].rank;
+}
+
+static struct mark mark_of(const struct plan *plan, const struct m_part *p,
+			   uint64_t place)
+{
+	uint64_t name[2] = { hash(p->name.p, p->name.n), rank_of(plan, p) };
 	uint64_t part[2] = { hash(p->dtype.p, p->dtype.n),
 			     hash(p->shape.v, p->shape.n * sizeof(uint64_t)) };
 
-	return (struct mark){ hash(p->name.p, p->name.n),
-			      hash(part, sizeof part), place };
+	return (struct mark){ hash(name, sizeof name), hash(part, sizeof part),
+			      place };
 }
 
 static int cmp_names(const struct mark *a, const struct mark *b)
@@ -67,7 +74,8 @@ static int read_marks(struct marks *m, const struct plan *p)
 	int rc = 0;
 
 	m->plan = p;
-	m->v = xcalloc(p->tensors, sizeof *m->v);
+	/* Every name is in every rank. */
+	m->v = xcalloc(p->tensors * p->nranks, sizeof *m->v);
 	for (uint32_t b = 0; rc == 0 && b < p->nbuckets; b++) {
 		rc = plan_bucket(p, b, &bucket, &a);
 		for (uint32_t i = 0; rc == 0 && i < bucket.bucket.parts.n;
@@ -76,7 +84,7 @@ static int read_marks(struct marks *m, const struct plan *p)
 
 			if (!begins_tensor(t))
 				continue;
-			m->v[m->n] = mark_of(t, m->n);
+			m->v[m->n] = mark_of(p, t, m->n);
 			m->n++;
 		}
 	}
@@ -127,7 +135,7 @@ static void add_type(struct buf *out, const struct m_part *p)
 
 /* Finds it again by its place. */
 static int describe(const struct marks *m, const struct mark *which,
-		    struct buf *name, struct buf *type)
+		    struct expect_diff *out, struct buf *type)
 {
 	struct msg_arena a = { 0 };
 	uint64_t place = 0;
@@ -142,8 +150,9 @@ static int describe(const struct marks *m, const struct mark *which,
 
 			if (!begins_tensor(p) || place++ != which->place)
 				continue;
-			buf_clear(name);
-			buf_add(name, p->name.p, p->name.n);
+			out->rank = rank_of(m->plan, p);
+			buf_clear(&out->tensor);
+			buf_add(&out->tensor, p->name.p, p->name.n);
 			add_type(type, p);
 		}
 	}
@@ -158,9 +167,9 @@ static int tell(const struct marks *then, const struct marks *now,
 	int rc = 0;
 
 	if (was)
-		rc = describe(then, was, &out->tensor, &out->then);
+		rc = describe(then, was, out, &out->then);
 	if (rc == 0 && d->now)
-		rc = describe(now, d->now, &out->tensor, &out->now);
+		rc = describe(now, d->now, out, &out->now);
 	return rc;
 }
 

@@ -1,8 +1,8 @@
 /*
  * expect.h - are two plans of the same tensors?
  *
- * The same names, each with the same dtype and shape: what an engine that
- * serves one needs to load the other.  In which files and in what order they
+ * The same names, each with the same dtype and shape, in each source rank: what
+ * an engine that serves one needs to load the other.  In which files and in what order they
  * are is not asked.  Memory: 24 bytes for each tensor of both plans, for the
  * time of the call.
  */
@@ -17,6 +17,7 @@
  * is empty. */
 struct expect_diff {
 	struct buf tensor;		/* its name */
+	uint32_t rank;
 	struct buf then, now;		/* "BF16 [2,3]" */
 };
 

@@ -303,6 +303,27 @@ assert buckets[1:] == [(w, 1536) for w in want], buckets'
 	assert_not_exist "$T/a.0/fence"
 }
 
+@test "MD-08 a rank of other shapes than are served is refused by tensor and rank" {
+	tensors "$T/r.0" 1 a:F32:2,3 b:F32:4
+	tensors "$T/r.1" 2 a:F32:2,9 b:F32:0
+	sources=(--source "$T/r.0" --source "$T/r.1")
+	workers a 2
+	fleet_of 2 a
+	ranked_push 2>/dev/null
+	# The same whole, cut elsewhere.
+	tensors "$T/r.0" 3 a:F32:2,4 b:F32:4
+	tensors "$T/r.1" 4 a:F32:2,8 b:F32:0
+	run --separate-stderr ranked_push
+	one_line_error 65 'tensor "a" of rank 0 is F32 [2,4]' \
+		"F32 [2,3] in version 1"
+	tensors "$T/r.0" 3 a:F32:2,3 b:F32:4
+	run --separate-stderr ranked_push
+	one_line_error 65 'tensor "a" of rank 1 is F32 [2,8]' \
+		"F32 [2,9] in version 1"
+	ranked_push --expect any 2>/dev/null
+	all_hold r 2 a
+}
+
 @test "VF-06 a decided number again: other shares differ, the same are enough" {
 	ranks r 2 1
 	workers a 2

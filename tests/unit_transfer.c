@@ -10,7 +10,7 @@ static struct buf trace;
 static struct plan plan;
 static struct plan_bucket bucket[BUCKETS];
 static struct plan_engine engine[2];
-static struct plan_receiver receiver[3];
+static struct plan_receiver receiver[4];
 
 /* Engine 0: 3 workers at 2 receivers (2 + 1).  Engine 1: one of each. */
 static void make_plan(void)
@@ -294,6 +294,65 @@ static void test_digests(void)
 	eq_str(seen(), " failed0:0", "and who was right is not accused");
 }
 
+/* Two ranks of 60 and 100 bytes; two engines of a worker for each. */
+static void start_ranks(void)
+{
+	static uint64_t share[2 * BUCKETS] = { 60, 100, 60, 100, 60, 100 };
+
+	transfer_release(&t);
+	make_plan();
+	for (uint32_t e = 0; e < 2; e++)
+		engine[e] = (struct plan_engine){ .name = "ab" + e,
+						  .workers = 2,
+						  .first_receiver = 2 * e,
+						  .receivers = 2 };
+	for (uint32_t r = 0; r < 4; r++)
+		receiver[r] = (struct plan_receiver){ .engine = r / 2,
+						      .worker = r % 2,
+						      .workers = 1,
+						      .rank = r % 2 };
+	plan.nranks = 2;
+	plan.nreceivers = 4;
+	plan.share = share;
+	transfer_init(&t, &plan, false);
+	t.out = record;
+	EV(ADMIT_UP, .engine = 0);
+	EV(OPENED, .engine = 0);
+	for (uint32_t r = 0; r < 4; r++)
+		held(r, 0, false);
+	grant(0);
+	buf_clear(&trace);
+}
+
+static void ack_share(uint32_t r, uint64_t bytes, uint8_t digest)
+{
+	EV(ACK, .receiver = r, .worker = r % 2, .bucket = 0, .bytes = bytes,
+	   .digest = sum(digest));
+}
+
+static void test_ranks(void)
+{
+	start_ranks();
+	EV(DIGEST, .bucket = 0, .rank = 0, .digest = sum(3));
+	ack_share(0, 60, 3), ack_share(1, 100, 4);
+	ack_share(2, 60, 3), ack_share(3, 100, 4);
+	eq_str(seen(), " acked0", "a worker's share has its own size and digest");
+	EV(DIGEST, .bucket = 0, .rank = 1, .digest = sum(4));
+	for (uint32_t r = 0; r < 4; r++)
+		moved(r, 0);
+	eq_str(seen(), " moved0 staged0 released0", "moved by all ranks");
+
+	start_ranks();
+	ack_share(0, 60, 3), ack_share(1, 60, 3);
+	eq_str(seen(), " failed0:0", "another rank's share");
+	ack_share(3, 100, 9);
+	eq_str(seen(), "", "not judged yet");
+	EV(DIGEST, .bucket = 0, .rank = 0, .digest = sum(9));
+	eq_str(seen(), "", "another rank's digest judges it not");
+	EV(DIGEST, .bucket = 0, .rank = 1, .digest = sum(4));
+	eq_str(seen(), " failed1:0", "its own does, and names the engine");
+}
+
 static void test_exclusion(void)
 {
 	start(false);
@@ -367,6 +426,7 @@ int main(void)
 	test_staged_waits_for_later_waves();
 	test_acks_refused();
 	test_digests();
+	test_ranks();
 	test_exclusion();
 	test_restart();
 	test_abort_and_hash_only();
