@@ -69,30 +69,9 @@ static void ask_part(struct engine *e, uint32_t i, uint32_t round,
 				 blame(e, p, ask->call, rc, err_text(rc)));
 }
 
-/* Asks every part; fill makes the message for one. */
-static void ask_all(struct engine *e, const struct engine_ask *ask,
-		    void (*fill)(struct engine *, struct engine_part *,
-				 const struct engine_ask *, struct msg *))
-{
-	uint32_t round = engine_open_call(e, ask->call, e->nparts);
-
-	for (uint32_t i = 0; i < e->nparts; i++) {
-		struct msg m = { 0 };
-
-		fill(e, &e->part[i], ask, &m);
-		ask_part(e, i, round, ask, &m);
-	}
-}
-
 #define FILL(call)                                                       \
 	static void fill_##call(struct engine *e, struct engine_part *p, \
 				const struct engine_ask *ask, struct msg *m)
-#define ASK(call)                                               \
-	static void native_##call(struct engine *e,             \
-				  const struct engine_ask *ask) \
-	{                                                       \
-		ask_all(e, ask, fill_##call);                   \
-	}
 
 FILL(probe)
 {
@@ -104,7 +83,6 @@ FILL(probe)
 	m->probe.bytes = engine_share(e, p)->bytes;
 	m->probe.workers = p->workers;
 }
-ASK(probe)
 
 FILL(begin)
 {
@@ -125,7 +103,6 @@ FILL(begin)
 	m->begin.files.v = (struct m_slotfile *)s->files;
 	m->begin.files.n = s->nfiles;
 }
-ASK(begin)
 
 FILL(receipt)
 {
@@ -135,7 +112,6 @@ FILL(receipt)
 	m->ask_receipt.boot = slice_of(p->boot);
 	m->ask_receipt.version = e->goal->version;
 }
-ASK(receipt)
 
 FILL(pause)
 {
@@ -145,7 +121,6 @@ FILL(pause)
 	m->pause.token = ask->token;
 	m->pause.lease_ms = e->goal->lease_ms;
 }
-ASK(pause)
 
 FILL(swap)
 {
@@ -156,7 +131,6 @@ FILL(swap)
 	m->swap.content = engine_share(e, p)->content;
 	m->swap.token = ask->token;
 }
-ASK(swap)
 
 FILL(resume)
 {
@@ -165,7 +139,6 @@ FILL(resume)
 	m->resume.boot = slice_of(p->boot);
 	m->resume.token = ask->token;
 }
-ASK(resume)
 
 FILL(abort)
 {
@@ -174,7 +147,36 @@ FILL(abort)
 	m->cancel.fence = fence(e->goal);
 	m->cancel.cause = slice_of(ask->cause ? ask->cause : "");
 }
-ASK(abort)
+
+static void (*const fill[EC_N])(struct engine *, struct engine_part *,
+				const struct engine_ask *, struct msg *) = {
+	[EC_PROBE] = fill_probe,     [EC_BEGIN] = fill_begin,
+	[EC_RECEIPT] = fill_receipt, [EC_PAUSE] = fill_pause,
+	[EC_SWAP] = fill_swap,	     [EC_RESUME] = fill_resume,
+	[EC_ABORT] = fill_abort,
+};
+
+void native_ask(struct engine *e, const struct engine_ask *ask, uint32_t more)
+{
+	uint32_t round = engine_open_call(e, ask->call, e->nparts + more);
+
+	for (uint32_t i = 0; i < e->nparts; i++) {
+		struct msg m = { 0 };
+
+		fill[ask->call](e, &e->part[i], ask, &m);
+		ask_part(e, i, round, ask, &m);
+	}
+}
+
+static void native_call(struct engine *e, const struct engine_ask *ask)
+{
+	native_ask(e, ask, 0);
+}
+
+static void native_ended(struct engine *e, enum engine_call c, int rc)
+{
+	(void)e, (void)c, (void)rc;
+}
 
 static const enum msg_type reply_of[EC_N] = {
 	[EC_PROBE] = M_state,	  [EC_BEGIN] = M_begun,
@@ -200,6 +202,8 @@ static void take_state(struct engine_part *p, const struct m_state *s)
 	f->sealed = s->sealed;
 	f->paused = s->paused;
 	f->adopts = s->adopts;
+	free(f->store);
+	f->store = s->store.n ? xstrndup(s->store.p, s->store.n) : NULL;
 }
 
 static void take_receipt(struct engine_part *p, const struct m_receipt *r)
@@ -360,7 +364,7 @@ static int add_route(struct engine *e, uint32_t i)
 	return 0;
 }
 
-static int native_open(struct engine *e)
+int native_open(struct engine *e)
 {
 	struct engine_host *h = e->host;
 	int rc = 0;
@@ -376,7 +380,7 @@ static int native_open(struct engine *e)
 	return rc;
 }
 
-static void native_close(struct engine *e)
+void native_close(struct engine *e)
 {
 	for (unsigned c = 0; c < EC_N; c++)
 		e->open[c].left = 0;
@@ -392,17 +396,18 @@ const struct engine_ops en_native_ops = {
 	.kind = ENGINE_NATIVE,
 	.open = native_open,
 	.call = {
-		[EC_PROBE] = native_probe,
-		[EC_BEGIN] = native_begin,
-		[EC_PAUSE] = native_pause,
+		[EC_PROBE] = native_call,
+		[EC_BEGIN] = native_call,
+		[EC_PAUSE] = native_call,
 		[EC_FLUSH] = engine_skip,
 		[EC_LOAD] = engine_skip,
 		[EC_SEAL] = engine_skip,
-		[EC_RECEIPT] = native_receipt,
-		[EC_SWAP] = native_swap,
+		[EC_RECEIPT] = native_call,
+		[EC_SWAP] = native_call,
 		[EC_SET_VERSION] = engine_skip,
-		[EC_RESUME] = native_resume,
-		[EC_ABORT] = native_abort,
+		[EC_RESUME] = native_call,
+		[EC_ABORT] = native_call,
 	},
+	.ended = native_ended,
 	.close = native_close,
 };

@@ -27,6 +27,15 @@
  *	resume	    serve again
  *	abort	    close the epoch, drop what was staged, resume
  *	close	    forget it: open calls end unanswered (not a call)
+ *
+ * A staged engine holds the new version beside the old one, and is paused for
+ * its swap alone.  An in-place engine (SGLang, vLLM) has one set of weights:
+ * its store, a weir-engine on its host, is filled and sealed as a staged
+ * engine is; then commit pauses and flushes it (token 0: the server alone),
+ * and has it load.  Such an engine is *poisoned* from just before its first
+ * load until swap or a full load of what it served before: never resumed.
+ * Whoever asks sets held and poisoned, durably, before the call that makes
+ * them true.
  */
 #ifndef WEIR_ENGINE_OPS_H
 #define WEIR_ENGINE_OPS_H
@@ -36,7 +45,8 @@
 #include "pipes/msg.h"
 
 #define ENGINE_TEXT 65		/* names, ids: 64 bytes and NUL */
-#define ENGINE_CAUSE 512	/* bytes */
+#define ENGINE_CAUSE 768	/* bytes */
+#define ENGINE_PATH 4097	/* bytes */
 
 enum engine_call {
 	EC_PROBE, EC_BEGIN, EC_PAUSE, EC_FLUSH, EC_LOAD, EC_SEAL, EC_RECEIPT,
@@ -65,6 +75,11 @@ struct engine_goal {
 	struct engine_share *share;	/* by source rank */
 	uint32_t nshares;		/* 1: all workers hold the same */
 	uint64_t lease_ms;		/* of a pause */
+	/* In-place engines: */
+	const char *model;		/* the fleet's; "": any */
+	const char *token;		/* to its server; NULL: none */
+	bool abort_requests;		/* at a pause; else they wait */
+	bool rollback;			/* an abort loads what was before */
 };
 
 struct engine_ask {
@@ -79,6 +94,7 @@ struct engine_facts {			/* of the last probe */
 	uint64_t epoch, serving, staged, room;
 	struct digest structure, content; /* of what it serves */
 	bool sealed, paused, adopts;
+	char *store;			/* absolute; owned; NULL: none */
 };
 
 struct engine_receipt {
@@ -104,6 +120,18 @@ struct engine_part {
 	uint32_t route;			/* native: in the host */
 };
 
+/* What an in-place engine is known to hold. */
+struct engine_live {
+	bool held;			/* a pause of ours may have reached it */
+	bool poisoned;			/* a load may have begun */
+	bool loaded;			/* goal->version: it says so */
+	bool checked;			/* ... and gave checksums of it */
+	bool paused;			/* when it was probed */
+	uint64_t label;			/* the number it tells; 0: none */
+	char *previous;			/* directory it served; owned; or NULL */
+	struct digest sum;		/* of the checksums */
+};
+
 struct engine {
 	const struct engine_ops *ops;
 	struct engine_host *host;
@@ -114,6 +142,8 @@ struct engine {
 	uint32_t nparts;
 	char cause[ENGINE_CAUSE];	/* of the last failed answer */
 	bool absent;			/* ... it said: nobody is there */
+	struct engine_live live;	/* in-place engines */
+	void *own;			/* the adapter's */
 	struct engine_open {		/* a call that is not answered yet */
 		uint32_t left;		/* parts; 0: no such call */
 		uint32_t round;		/* tells its replies from older ones */
@@ -129,8 +159,11 @@ typedef void engine_fn(struct engine *e, const struct engine_ask *ask);
 struct engine_ops {
 	const char *name;
 	enum engine_kind kind;
+	bool in_place;
 	int (*open)(struct engine *e);	/* parts are there; -E_* logged */
 	engine_fn *call[EC_N];
+	/* One part of an open call has ended: rc < 0, or all but one have. */
+	void (*ended)(struct engine *e, enum engine_call c, int rc);
 	void (*close)(struct engine *e);
 };
 
@@ -145,9 +178,20 @@ int engine_goal_content(struct engine_goal *g, const struct digest *content,
  * source. */
 uint32_t engine_goal_shares(const struct engine_goal *g, struct m_share *out);
 
-extern const struct engine_ops en_native_ops;
+extern const struct engine_ops en_native_ops, en_sglang_ops, en_vllm_ops;
+/* The receivers' share of a call, for adapters that have more parts. */
+int native_open(struct engine *e);
+void native_close(struct engine *e);
+void native_ask(struct engine *e, const struct engine_ask *ask,
+		uint32_t more);
 /* NULL if this build has no adapter for the kind. */
 const struct engine_ops *engine_ops_of(enum engine_kind kind);
+
+/* What the receivers serve and the server tells is the same, or newer. */
+bool engine_is_there(const struct engine *e);
+bool engine_is_paused(const struct engine *e);
+/* It serves a blend, or what nobody decided, if it is resumed. */
+bool engine_is_poisoned(const struct engine *e);
 
 /* Who asks: one event loop, one fan, many engines. */
 struct engine_host {

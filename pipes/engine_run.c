@@ -156,6 +156,7 @@ static void answer_state(struct shell *sh, const struct asker *to)
 							  : ""),
 		.pause_us = sh->pause_us,
 		.pid = (uint32_t)getpid(),
+		.store = slice_of(sh->store.path),
 	};
 	shell_answer(sh, to, &m);
 }

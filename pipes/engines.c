@@ -24,7 +24,9 @@ const char *engine_call_name(enum engine_call c)
 
 const struct engine_ops *engine_ops_of(enum engine_kind kind)
 {
-	static const struct engine_ops *const all[] = { &en_native_ops };
+	static const struct engine_ops *const all[] = { &en_native_ops,
+							&en_sglang_ops,
+							&en_vllm_ops };
 
 	for (size_t i = 0; i < COUNT(all); i++)
 		if (all[i]->kind == kind)
@@ -63,7 +65,9 @@ static void engine_free(struct engine *e)
 	for (uint32_t i = 0; i < e->nparts; i++) {
 		free(e->part[i].endpoint);
 		free(e->part[i].receipt);
+		free(e->part[i].facts.store);
 	}
+	free(e->live.previous);
 	free(e->part);
 	free(e->name);
 	free(e->url);
@@ -122,6 +126,10 @@ struct engine *engine_add(struct engine_host *h, uint32_t id,
 	e->name = xstrndup(m->name.p, m->name.n);
 	e->url = xstrndup(m->url.p, m->url.n);
 	add_parts(e, m);
+	e->live.held = m->held;
+	e->live.poisoned = m->poisoned;
+	if (m->previous.n)
+		e->live.previous = xstrndup(m->previous.p, m->previous.n);
 	h->engine = xreallocarray(h->engine, h->nengines + 1,
 				  sizeof(struct engine *));
 	h->engine[h->nengines++] = e;
@@ -186,6 +194,35 @@ void engine_part_done(struct engine *e, enum engine_call c, int rc)
 	if (o->left == 0)
 		return;
 	o->left = rc < 0 ? 0 : o->left - 1;
+	if (rc < 0 || o->left == 1)
+		e->ops->ended(e, c, rc);
 	if (o->left == 0)
 		e->host->answer(e->host->arg, e, c, rc);
+}
+
+bool engine_is_there(const struct engine *e)
+{
+	for (uint32_t i = 0; i < e->nparts; i++) {
+		const struct engine_facts *f = &e->part[i].facts;
+
+		if (f->serving > e->goal->version)
+			continue;
+		if (f->serving != e->goal->version ||
+		    !digest_eq(&f->content, &e->goal->content))
+			return false;
+	}
+	return !e->ops->in_place || e->live.label >= e->goal->version;
+}
+
+bool engine_is_paused(const struct engine *e)
+{
+	for (uint32_t i = 0; i < e->nparts; i++)
+		if (e->part[i].facts.paused)
+			return true;
+	return e->ops->in_place && (e->live.paused || e->live.held);
+}
+
+bool engine_is_poisoned(const struct engine *e)
+{
+	return e->ops->in_place && e->live.poisoned;
 }

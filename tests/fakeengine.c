@@ -9,7 +9,7 @@
  * every request as one JSON line on stdout.
  *
  *	name=N serving=V content=HEX registry=ID epoch=E
- *	room=BYTES post-load=TEXT boot=ID
+ *	room=BYTES post-load=TEXT boot=ID store=DIR
  *	blind			acks without reading (digest of zeros)
  *	bad-digest[=BUCKET]	one bit of the digest is wrong
  *	bad-size[=BUCKET]	one byte more
@@ -50,7 +50,7 @@
 #define ANY UINT64_MAX
 
 static struct {
-	const char *name, *registry, *post_load, *boot;
+	const char *name, *registry, *post_load, *boot, *store;
 	const char *refuse, *silent, *die, *die_after;
 	uint64_t serving, epoch, room, proof;
 	uint64_t bad_digest, bad_size, double_ack, unknown_ack, never_ack;
@@ -63,6 +63,7 @@ static struct {
 	.registry = "",
 	.post_load = "",
 	.boot = "fake-boot",
+	.store = "/fake",
 	.room = UINT64_C(1) << 40,
 	.proof = PROOF_COPIED,
 	.bad_digest = ANY - 1,
@@ -338,6 +339,7 @@ static void answer_state(const struct sock_peer *to, uint64_t seq)
 		.room = lie.room,
 		.post_load = slice_of(lie.post_load),
 		.pid = (uint32_t)getpid(),
+		.store = slice_of(lie.store),
 	};
 	reply(to, &m);
 }
@@ -560,6 +562,7 @@ static const struct {
 	{ "registry", .text = &lie.registry },
 	{ "post-load", .text = &lie.post_load },
 	{ "boot", .text = &lie.boot },
+	{ "store", .text = &lie.store },
 	{ "refuse", .text = &lie.refuse },
 	{ "silent", .text = &lie.silent },
 	{ "die", .text = &lie.die },

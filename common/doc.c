@@ -1,0 +1,73 @@
+#include "doc.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+/* A struct doc is a json_t; the type only keeps jansson in this file. */
+static const json_t *js(const struct doc *d)
+{
+	return (const json_t *)(const void *)d;
+}
+
+static const struct doc *doc(const json_t *j)
+{
+	return (const struct doc *)(const void *)j;
+}
+
+struct doc *doc_parse(struct slice text)
+{
+	size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
+	json_t *j = json_loadb(text.p ? text.p : "", text.n, flags, NULL);
+
+	return (struct doc *)(void *)j;
+}
+
+void doc_free(struct doc *d)
+{
+	json_decref((json_t *)(void *)d);
+}
+
+const struct doc *doc_at(const struct doc *d, const char *key)
+{
+	return doc(json_object_get(js(d), key));
+}
+
+const struct doc *doc_item(const struct doc *d, size_t i)
+{
+	return doc(json_array_get(js(d), i));
+}
+
+size_t doc_count(const struct doc *d)
+{
+	return json_array_size(js(d));
+}
+
+const char *doc_text(const struct doc *d)
+{
+	return json_string_value(js(d));
+}
+
+bool doc_is_true(const struct doc *d)
+{
+	return json_is_true(js(d));
+}
+
+bool doc_is_false(const struct doc *d)
+{
+	return json_is_false(js(d));
+}
+
+bool doc_is_null(const struct doc *d)
+{
+	return json_is_null(js(d));
+}
+
+void doc_add_text(const struct doc *d, struct buf *out)
+{
+	size_t flags = JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY;
+	char *text = d ? json_dumps(js(d), flags) : NULL;
+
+	if (text)
+		buf_addf(out, "%s", text);
+	free(text);
+}

@@ -1,0 +1,33 @@
+/*
+ * doc.h - small JSON documents that others wrote: bodies of HTTP answers.
+ *
+ * A tree in memory, so only for text that is bounded already (http.h); files
+ * go through jsonsax.h.  Looking for what is not there gives NULL, and every
+ * function takes NULL, so that a path is one expression:
+ *
+ *	doc_text(doc_at(doc_item(doc_at(d, "data"), 0), "id"))
+ *
+ * doc.c is the only includer of jansson.
+ */
+#ifndef WEIR_DOC_H
+#define WEIR_DOC_H
+
+#include "buf.h"
+
+struct doc;
+
+/* NULL: no JSON, or a key twice. */
+struct doc *doc_parse(struct slice text);
+void doc_free(struct doc *d);			/* of doc_parse() alone */
+
+const struct doc *doc_at(const struct doc *d, const char *key);
+const struct doc *doc_item(const struct doc *d, size_t i);
+size_t doc_count(const struct doc *d);		/* items of an array */
+const char *doc_text(const struct doc *d);	/* of a string; lent */
+bool doc_is_true(const struct doc *d);
+bool doc_is_false(const struct doc *d);
+bool doc_is_null(const struct doc *d);		/* null, not absent */
+/* Appended: compact, keys in order: equal documents, equal text. */
+void doc_add_text(const struct doc *d, struct buf *out);
+
+#endif

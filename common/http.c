@@ -1,0 +1,372 @@
+#include "http.h"
+#include "err.h"
+#include "io.h"
+#include "log.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct watched { /* a socket of curl's */
+	struct http *h;
+	int fd;
+};
+
+struct http {
+	struct loop *loop;
+	struct loop_timer timer; /* curl's */
+	char *url, *token;
+	CURLM *multi;
+	CURL *easy;
+	struct curl_slist *headers;
+	bool busy;
+	http_fn *fn;
+	void *arg;
+	struct buf body;
+	size_t head;	  /* bytes of the answer's head */
+	const char *over; /* which bound was exceeded */
+	char error[CURL_ERROR_SIZE];
+	char why[HTTP_WHY_MAX];
+	int64_t ms;
+};
+
+static void check_done(struct http *h);
+
+static void on_socket(struct watched *w, int what)
+{
+	struct http *h = w->h;
+	int running;
+
+	curl_multi_socket_action(h->multi, w->fd, what, &running);
+	check_done(h);
+}
+
+static void on_in(void *arg)
+{
+	on_socket(arg, CURL_CSELECT_IN);
+}
+
+static void on_out(void *arg)
+{
+	on_socket(arg, CURL_CSELECT_OUT);
+}
+
+static void on_timer(void *arg)
+{
+	struct http *h = arg;
+	int running;
+
+	curl_multi_socket_action(h->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+	check_done(h);
+}
+
+static int watch(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
+{
+	struct watched *w = known;
+	struct http *h = arg;
+
+	(void)easy;
+	if (what == CURL_POLL_REMOVE) {
+		loop_del_fd(h->loop, fd);
+		free(w);
+		return 0;
+	}
+	if (!w) {
+		w = xcalloc(1, sizeof *w);
+		w->h = h;
+		w->fd = fd;
+		loop_add_fd(h->loop, fd, on_in, w);
+		curl_multi_assign(h->multi, fd, w);
+	}
+	loop_want_out(h->loop, fd, what & CURL_POLL_OUT, on_out);
+	return 0;
+}
+
+static int set_timer(CURLM *multi, long ms, void *arg)
+{
+	struct http *h = arg;
+
+	(void)multi;
+	if (ms < 0)
+		loop_disarm(h->loop, &h->timer);
+	else
+		loop_arm(h->loop, &h->timer, ms);
+	return 0;
+}
+
+static size_t take_body(char *p, size_t size, size_t n, void *arg)
+{
+	struct http *h = arg;
+
+	n *= size;
+	if (h->body.n + n > HTTP_BODY_MAX) {
+		h->over = "body";
+		return 0;
+	}
+	buf_add(&h->body, p, n);
+	return n;
+}
+
+static size_t take_head(char *p, size_t size, size_t n, void *arg)
+{
+	struct http *h = arg;
+
+	(void)p;
+	h->head += n * size;
+	if (h->head <= HTTP_HEAD_MAX)
+		return n * size;
+	h->over = "head";
+	return 0;
+}
+
+#define SET(option, value) BUG_ON(curl_easy_setopt(h->easy, option, value))
+
+static void set_fixed(struct http *h)
+{
+	SET(CURLOPT_NOSIGNAL, 1L);
+	SET(CURLOPT_FOLLOWLOCATION, 0L);
+	SET(CURLOPT_FRESH_CONNECT, 1L);
+	SET(CURLOPT_FORBID_REUSE, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075500
+	SET(CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+	SET(CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
+#endif
+	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	SET(CURLOPT_CONNECTTIMEOUT_MS, (long)HTTP_CONNECT_MS);
+	SET(CURLOPT_ERRORBUFFER, h->error);
+	SET(CURLOPT_WRITEFUNCTION, take_body);
+	SET(CURLOPT_WRITEDATA, h);
+	SET(CURLOPT_HEADERFUNCTION, take_head);
+	SET(CURLOPT_HEADERDATA, h);
+	SET(CURLOPT_HTTPHEADER, h->headers);
+}
+
+static void add_header(struct http *h, const char *line)
+{
+	struct curl_slist *l = curl_slist_append(h->headers, line);
+
+	BUG_ON(!l);
+	h->headers = l;
+}
+
+static void set_headers(struct http *h)
+{
+	char *line;
+
+	add_header(h, "Content-Type: application/json");
+	add_header(h, "Accept: application/json");
+	add_header(h, "Expect:");
+	if (!h->token)
+		return;
+	line = xasprintf("Authorization: Bearer %s", h->token);
+	add_header(h, line);
+	free(line);
+}
+
+struct http *http_new(struct loop *l, const char *url, const char *token)
+{
+	static bool ready;
+	struct http *h = xcalloc(1, sizeof *h);
+	size_t n = strlen(url);
+
+	if (!ready)
+		BUG_ON(curl_global_init(CURL_GLOBAL_DEFAULT));
+	ready = true;
+	while (n > 0 && url[n - 1] == '/')
+		n--;
+	h->loop = l;
+	h->url = xstrndup(url, n);
+	h->token = token ? xstrdup(token) : NULL;
+	h->timer.fn = on_timer;
+	h->timer.arg = h;
+	h->multi = curl_multi_init();
+	h->easy = curl_easy_init();
+	BUG_ON(!h->multi || !h->easy);
+	curl_multi_setopt(h->multi, CURLMOPT_SOCKETFUNCTION, watch);
+	curl_multi_setopt(h->multi, CURLMOPT_SOCKETDATA, h);
+	curl_multi_setopt(h->multi, CURLMOPT_TIMERFUNCTION, set_timer);
+	curl_multi_setopt(h->multi, CURLMOPT_TIMERDATA, h);
+	set_headers(h);
+	set_fixed(h);
+	return h;
+}
+
+void http_cancel(struct http *h)
+{
+	if (!h->busy)
+		return;
+	curl_multi_remove_handle(h->multi, h->easy);
+	h->busy = false;
+}
+
+void http_free(struct http *h)
+{
+	if (!h)
+		return;
+	http_cancel(h);
+	curl_easy_cleanup(h->easy);
+	curl_multi_cleanup(h->multi);
+	curl_slist_free_all(h->headers);
+	loop_disarm(h->loop, &h->timer);
+	buf_release(&h->body);
+	free(h->url);
+	free(h->token);
+	free(h);
+}
+
+bool http_is_busy(const struct http *h)
+{
+	return h->busy;
+}
+
+void http_call(struct http *h, const struct http_request *q, http_fn *fn,
+	       void *arg)
+{
+	char *url = xasprintf("%s%s", h->url, q->path);
+	bool post = strcmp(q->method, "POST") == 0;
+
+	BUG_ON(h->busy);
+	h->busy = true;
+	h->fn = fn;
+	h->arg = arg;
+	h->head = 0;
+	h->over = NULL;
+	h->ms = q->ms > 0 ? q->ms : 1;
+	h->error[0] = '\0';
+	buf_clear(&h->body);
+	SET(CURLOPT_URL, url);
+	SET(CURLOPT_HTTPGET, 1L);
+	SET(CURLOPT_CUSTOMREQUEST, post ? NULL : q->method);
+	if (post) {
+		SET(CURLOPT_POST, 1L);
+		SET(CURLOPT_POSTFIELDSIZE, (long)q->body.n);
+		SET(CURLOPT_COPYPOSTFIELDS, q->body.n ? q->body.p : "");
+	}
+	SET(CURLOPT_TIMEOUT_MS, (long)h->ms);
+	free(url);
+	BUG_ON(curl_multi_add_handle(h->multi, h->easy));
+}
+
+/* ---- how it ended ---- */
+
+static const char *late(const struct http *h)
+{
+	if (h->body.n)
+		return "the answer stopped in its body";
+	return h->head ? "the answer stopped in its head" : "no answer";
+}
+
+static void explain(struct http *h, CURLcode code, struct http_reply *r)
+{
+	long sent = 0, os = 0;
+
+	curl_easy_getinfo(h->easy, CURLINFO_REQUEST_SIZE, &sent);
+	curl_easy_getinfo(h->easy, CURLINFO_OS_ERRNO, &os);
+	r->sent = sent > 0;
+	r->refused = !r->sent && os == ECONNREFUSED;
+	r->rc = -E_IO;
+	if (h->over) {
+		r->rc = -E_PROTO;
+		snprintf(h->why, sizeof h->why,
+			 "the answer's %s is longer than %u bytes", h->over,
+			 h->over[0] == 'b' ? HTTP_BODY_MAX : HTTP_HEAD_MAX);
+	} else if (code == CURLE_OPERATION_TIMEDOUT && r->sent) {
+		r->rc = -E_TIMEOUT;
+		snprintf(h->why, sizeof h->why, "%s within %lld ms", late(h),
+			 (long long)h->ms);
+	} else if (!r->sent) {
+		r->rc = -E_UNAVAIL;
+		snprintf(h->why, sizeof h->why, "not connected: %s",
+			 h->error[0] ? h->error : curl_easy_strerror(code));
+	} else {
+		snprintf(h->why, sizeof h->why, "closed %s: %s",
+			 h->head ? "in the middle of its answer"
+				 : "without an answer",
+			 h->error[0] ? h->error : curl_easy_strerror(code));
+	}
+	r->why = h->why;
+}
+
+/* The last thing done with h: fn may free it. */
+static void finish(struct http *h, CURLcode code)
+{
+	struct http_reply r = { .sent = true };
+	struct buf body = h->body;
+	char *to = NULL, *location;
+
+	if (code == CURLE_OK) {
+		curl_easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &r.status);
+		curl_easy_getinfo(h->easy, CURLINFO_REDIRECT_URL, &to);
+	} else {
+		explain(h, code, &r);
+	}
+	location = to ? xstrdup(to) : NULL;
+	r.location = location;
+	r.body = buf_slice(&body);
+	h->body = (struct buf){ 0 };
+	curl_multi_remove_handle(h->multi, h->easy);
+	h->busy = false;
+	h->fn(h->arg, &r);
+	buf_release(&body);
+	free(location);
+}
+
+static void check_done(struct http *h)
+{
+	CURLMsg *m;
+	int left;
+
+	while ((m = curl_multi_info_read(h->multi, &left))) {
+		if (m->msg != CURLMSG_DONE || !h->busy)
+			continue;
+		finish(h, m->data.result);
+		return;
+	}
+}
+
+/* ---- the key ---- */
+
+static int check_token(const char *path, struct slice s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] <= 0x20 || s.p[i] == 0x7f)
+			return log_error(E_DATA,
+					 "key file %s: expected one line of "
+					 "graphic characters",
+					 path);
+	if (s.n == 0)
+		return log_error(E_DATA, "key file %s is empty", path);
+	return 0;
+}
+
+int http_token_read(const char *path, char **out)
+{
+	struct buf b = { 0 };
+	struct slice s;
+	struct stat st;
+	int rc;
+
+	if (stat(path, &st) < 0)
+		return log_errno(E_IO, "key file %s", path);
+	if (st.st_mode & (S_IRWXG | S_IRWXO))
+		return log_error(E_PERM,
+				 "key file %s: others may read it; chmod 600",
+				 path);
+	rc = io_read_file(AT_FDCWD, path, HTTP_TOKEN_MAX, &b);
+	if (rc < 0)
+		return rc;
+	s = buf_slice(&b);
+	while (s.n && (s.p[s.n - 1] == '\n' || s.p[s.n - 1] == '\r'))
+		s.n--;
+	rc = check_token(path, s);
+	if (rc == 0)
+		*out = xstrndup(s.p, s.n);
+	buf_release(&b);
+	return rc;
+}

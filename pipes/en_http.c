@@ -1,0 +1,535 @@
+#include "pipes/en_http.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "pipes/store_dir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void advance(struct http_engine *h);
+
+static bool is_question(const struct http_row *row)
+{
+	return strcmp(row->method, "POST") != 0;
+}
+
+/* ---- the end of a call ---- */
+
+static void forget_jobs(struct http_engine *h, unsigned from, int rc)
+{
+	unsigned n = h->njobs;
+
+	h->njobs = from < n ? from : n;
+	for (unsigned i = from; i < n; i++)
+		if (h->e->open[h->job[i].call].left)
+			engine_fail_soon(h->e, h->job[i].call, rc);
+}
+
+static void pop(struct http_engine *h)
+{
+	h->njobs--;
+	memmove(h->job, h->job + 1, h->njobs * sizeof h->job[0]);
+	h->script = NULL;
+	h->asking = HO_NONE;
+}
+
+static void blame(struct http_engine *h, enum engine_call call)
+{
+	const struct http_row *row = h->script ? http_row_of(h) : NULL;
+	struct engine *e = h->e;
+
+	if (row && row->method)
+		snprintf(e->cause, sizeof e->cause,
+			 "engine %s (%.200s): %s: %.60s: %s", e->name, e->url,
+			 engine_call_name(call), row->path, h->why);
+	else
+		snprintf(e->cause, sizeof e->cause,
+			 "engine %s (%.200s): %s: %s", e->name, e->url,
+			 engine_call_name(call), h->why);
+}
+
+static void fail(struct http_engine *h, int rc)
+{
+	enum engine_call call = h->job[0].call;
+
+	blame(h, call);
+	forget_jobs(h, 1, -E_AGAIN);
+	pop(h);
+	engine_part_done(h->e, call, rc);
+	advance(h);
+}
+
+/* The directory that a rollback has to load. */
+static void note_previous(struct http_engine *h)
+{
+	const struct engine_facts *f = &h->e->part[0].facts;
+	struct engine_live *l = &h->e->live;
+	char name[STORE_NAME_SIZE];
+
+	if (l->previous || l->held || l->poisoned)
+		return;
+	if (f->store && f->serving && f->serving == h->label)
+		l->previous =
+			xasprintf("%s/%s", f->store,
+				  store_name(name, "versions", f->serving));
+	else if (h->path[0])
+		l->previous = xstrdup(h->path);
+}
+
+static void note_probe(struct http_engine *h)
+{
+	struct engine_live *l = &h->e->live;
+
+	l->label = h->label;
+	l->paused = h->paused;
+	/* The label is set last: what it names is loaded. */
+	l->loaded |= l->label && l->label == h->e->goal->version;
+	note_previous(h);
+}
+
+static void note(struct http_engine *h, enum engine_call call)
+{
+	struct engine_live *l = &h->e->live;
+
+	switch (call) {
+	case EC_PROBE:
+		note_probe(h);
+		break;
+	case EC_PAUSE:
+		if (h->paused_ms == 0)
+			h->paused_ms = clock_mono_ms();
+		l->held = true;
+		break;
+	case EC_LOAD:
+		l->loaded = true;
+		break;
+	case EC_SWAP:
+		l->loaded = true;
+		l->poisoned = false;
+		break;
+	case EC_SET_VERSION:
+		l->label = h->e->goal->version;
+		break;
+	case EC_ABORT:
+	case EC_RESUME:
+		l->held = l->poisoned = l->paused = false;
+		break;
+	default:
+		break;
+	}
+}
+
+/* Measured here: from the answer to pause until that to resume. */
+static void note_pause(struct http_engine *h)
+{
+	if (h->paused_ms)
+		h->e->part[0].pause_us =
+			(uint64_t)(clock_mono_ms() - h->paused_ms) * 1000;
+	h->paused_ms = 0;
+}
+
+static void succeed(struct http_engine *h)
+{
+	enum engine_call call = h->job[0].call;
+
+	note(h, call);
+	if (call == EC_RESUME)
+		note_pause(h);
+	pop(h);
+	engine_part_done(h->e, call, 0);
+	advance(h);
+}
+
+/* ---- one operation ---- */
+
+static void next_op(struct http_engine *h)
+{
+	h->asking = HO_NONE;
+	h->older = false;
+	h->tries = 0;
+	h->script++;
+}
+
+/* Busy: later, if there is time. */
+static void back_off(struct http_engine *h)
+{
+	int64_t ms = HTTP_BACKOFF_MIN_MS << (h->tries < 6 ? h->tries : 6);
+	char last[ENGINE_CAUSE / 4];
+
+	if (ms > HTTP_BACKOFF_MAX_MS)
+		ms = HTTP_BACKOFF_MAX_MS;
+	h->tries++;
+	if (ms < http_left_ms(h)) {
+		loop_arm(h->e->host->loop, &h->retry, ms);
+		return;
+	}
+	snprintf(last, sizeof last, "%.180s", h->why);
+	fail(h, http_say(h, -E_TIMEOUT, "refused %u times, last with %s",
+			 h->tries, last));
+}
+
+/* Unknown, and when asked it did not say that it is done. */
+static void fail_asked(struct http_engine *h, int rc)
+{
+	char now[ENGINE_CAUSE / 4];
+
+	snprintf(now, sizeof now, "%.180s", h->why);
+	h->asking = HO_NONE;
+	fail(h,
+	     http_say(h, rc, "outcome unknown: %s; asked: %s", h->first, now));
+}
+
+static void unknown(struct http_engine *h, int rc)
+{
+	const struct http_row *row = http_row_of(h);
+	char why[ENGINE_CAUSE / 4];
+
+	snprintf(why, sizeof why, "%.180s", h->why);
+	if (row->patient) {
+		back_off(h);
+		return;
+	}
+	if (is_question(row) && h->tries++ == 0 && http_left_ms(h) > 1) {
+		advance(h);
+		return;
+	}
+	if (h->asking) {
+		fail_asked(h, rc);
+		return;
+	}
+	if (!row->ask) {
+		fail(h, http_say(h, rc, "outcome unknown: %s", why));
+		return;
+	}
+	memcpy(h->first, why, sizeof why);
+	log_warn("engine %s: %s: outcome unknown: %s; asking %s", h->e->name,
+		 engine_call_name(h->job[0].call), why,
+		 h->d->row[row->ask].path);
+	h->asking = row->ask;
+	h->older = false;
+	h->tries = 0;
+	advance(h);
+}
+
+static void lacks(struct http_engine *h)
+{
+	const struct http_row *row = http_row_of(h);
+
+	if (row->older && !h->older) {
+		h->older = true;
+		advance(h);
+	} else if (h->asking) {
+		http_say(h, 0, "it cannot tell");
+		fail_asked(h, -E_TIMEOUT);
+	} else if (row->optional) {
+		next_op(h);
+		advance(h);
+	} else {
+		fail(h, http_say(h, -E_CONFIG, "it has no such path: %s",
+				 h->d->hint));
+	}
+}
+
+static void done(struct http_engine *h)
+{
+	const struct http_row *row = &h->d->row[*h->script];
+
+	if (h->asking && !row->is_done(h)) {
+		http_say(h, 0, "it is not done");
+		fail_asked(h, -E_TIMEOUT);
+		return;
+	}
+	next_op(h);
+	advance(h);
+}
+
+static void failed(struct http_engine *h, int rc)
+{
+	if (http_row_of(h)->soft && !h->asking) {
+		log_debug("engine %s: %s: %s", h->e->name, http_row_of(h)->path,
+			  h->why);
+		next_op(h);
+		advance(h);
+		return;
+	}
+	if (h->asking)
+		fail_asked(h, rc);
+	else
+		fail(h, rc);
+}
+
+static void on_reply(void *arg, const struct http_reply *r)
+{
+	struct http_engine *h = arg;
+	int rc = 0;
+
+	switch (http_judge(h, r, &rc)) {
+	case V_DONE:
+		done(h);
+		break;
+	case V_FAILED:
+		failed(h, rc);
+		break;
+	case V_LACKS:
+		lacks(h);
+		break;
+	case V_BUSY:
+		back_off(h);
+		break;
+	case V_UNKNOWN:
+		unknown(h, rc);
+		break;
+	}
+}
+
+static void ask_server(struct http_engine *h)
+{
+	const struct http_row *row = http_row_of(h);
+	struct http_request q = { .method = row->method, .path = row->path };
+	struct buf b = { 0 };
+	struct jsonw j;
+
+	if (h->older)
+		q.path = row->older;
+	/* Time to ask what became of it. */
+	q.ms = http_left_ms(h);
+	if (row->ask && !h->asking)
+		q.ms -= q.ms / 4;
+	if (row->body) {
+		jsonw_begin(&j, &b, JSONW_LINE_MAX);
+		jsonw_object(&j, NULL);
+		row->body(h, &j);
+		jsonw_end(&j);
+		jsonw_finish(&j);
+	}
+	q.body = buf_slice(&b);
+	http_call(h->http, &q, on_reply, h);
+	buf_release(&b);
+}
+
+/* ---- calls ---- */
+
+static bool is_wanted(const struct http_engine *h)
+{
+	if (*h->script == HO_PAUSE_KEEP)
+		return !h->e->goal->abort_requests;
+	if (*h->script == HO_PAUSE_ABORT)
+		return h->e->goal->abort_requests;
+	return true;
+}
+
+/* All stores of an engine lie at one path: it loads from one. */
+static int check_stores(struct http_engine *h)
+{
+	const struct engine *e = h->e;
+	const char *first = e->part[0].facts.store;
+
+	if (!first)
+		return http_say(h, -E_PROTO, "its store's path is unknown");
+	for (uint32_t i = 1; i < e->nparts; i++) {
+		const char *p = e->part[i].facts.store;
+
+		if (!p || strcmp(p, first) != 0)
+			return http_say(h, -E_CONFIG,
+					"its stores lie at %.100s and %.100s: "
+					"they must be one path",
+					first, p ? p : "?");
+	}
+	return 0;
+}
+
+static const enum http_op nothing[] = { HO_NONE };
+
+/* Back to what it served: as it is, by a load, or not at all. */
+static int begin_abort(struct http_engine *h)
+{
+	const struct engine *e = h->e;
+
+	if (!e->live.held) {
+		h->script = nothing;
+		return 0;
+	}
+	if (!e->live.poisoned) {
+		h->script = h->d->script[EC_ABORT];
+		return 0;
+	}
+	if (e->goal->rollback && e->live.previous) {
+		h->script = h->d->back;
+		return 0;
+	}
+	return http_say(h, -E_UNAVAIL,
+			"version %llu may be partly loaded: it stays paused "
+			"until a full load (%s)",
+			(unsigned long long)e->goal->version,
+			e->goal->rollback
+				? "what it served before is unknown"
+				: "the next push, or --on-failure rollback");
+}
+
+static int begin_job(struct http_engine *h)
+{
+	enum engine_call call = h->job[0].call;
+	const struct engine_live *l = &h->e->live;
+
+	h->asking = HO_NONE;
+	h->older = false;
+	h->tries = 0;
+	h->script = h->d->script[call];
+	if (call == EC_ABORT)
+		return begin_abort(h);
+	if ((call == EC_PAUSE || call == EC_SWAP) && l->loaded && l->held)
+		h->script = nothing;
+	if (call == EC_LOAD || (call == EC_SWAP && h->script != nothing))
+		return check_stores(h);
+	return 0;
+}
+
+/* What was under way when the abort came has ended: its script ends here. */
+static void yield_to_abort(struct http_engine *h)
+{
+	enum engine_call call = h->job[0].call;
+
+	if (h->njobs < 2 || h->job[1].call != EC_ABORT)
+		return;
+	pop(h);
+	if (h->e->open[call].left)
+		engine_fail_soon(h->e, call, -E_AGAIN);
+}
+
+/* Does the next thing of the first job, unless one is under way. */
+static void advance(struct http_engine *h)
+{
+	int rc = 0;
+
+	if (http_is_busy(h->http) || h->retry.due_ms)
+		return;
+	yield_to_abort(h);
+	if (h->njobs == 0 || h->job[0].waits)
+		return;
+	if (!h->script)
+		rc = begin_job(h);
+	while (rc == 0 && *h->script && !is_wanted(h))
+		h->script++;
+	if (rc < 0) {
+		h->script = NULL;
+		fail(h, rc);
+	} else if (!*h->script) {
+		succeed(h);
+	} else if (h->job[0].due_ms <= clock_mono_ms()) {
+		fail(h, http_say(h, -E_TIMEOUT, "no time is left"));
+	} else {
+		ask_server(h);
+	}
+}
+
+static struct http_job *find_job(struct http_engine *h, enum engine_call c)
+{
+	for (unsigned i = 0; i < h->njobs; i++)
+		if (h->job[i].call == c)
+			return &h->job[i];
+	return NULL;
+}
+
+static void on_soon(void *arg)
+{
+	advance(arg);
+}
+
+/* A request that is under way ends first: nobody can call it back. */
+static void forget_idle(struct http_engine *h)
+{
+	bool busy = http_is_busy(h->http);
+
+	forget_jobs(h, busy, -E_AGAIN);
+	if (busy)
+		return;
+	loop_disarm(h->e->host->loop, &h->retry);
+	h->script = NULL;
+}
+
+/* An abort takes the place of all that has not begun. */
+static void put_job(struct http_engine *h, const struct engine_ask *ask,
+		    bool waits)
+{
+	struct http_job *j = find_job(h, ask->call);
+
+	if (ask->call == EC_ABORT && !j)
+		forget_idle(h);
+	if (!j)
+		j = &h->job[h->njobs++];
+	j->call = ask->call;
+	j->due_ms = clock_mono_ms() + (ask->ms > 0 ? ask->ms : 1);
+	j->waits = waits;
+	if (!h->retry.due_ms && !http_is_busy(h->http))
+		loop_arm(h->e->host->loop, &h->retry, 0);
+}
+
+void http_engine_store(struct engine *e, const struct engine_ask *ask)
+{
+	native_ask(e, ask, 0);
+}
+
+void http_engine_server(struct engine *e, const struct engine_ask *ask)
+{
+	engine_open_call(e, ask->call, 1);
+	put_job(e->own, ask, false);
+}
+
+/* A pause with no token is that of the barrier: the store serves nobody. */
+void http_engine_both(struct engine *e, const struct engine_ask *ask)
+{
+	bool waits = ask->call == EC_SWAP || ask->call == EC_ABORT ||
+		     ask->call == EC_PROBE;
+
+	if (ask->call == EC_PAUSE && ask->token == 0) {
+		http_engine_server(e, ask);
+		return;
+	}
+	native_ask(e, ask, 1);
+	if (e->open[ask->call].left)
+		put_job(e->own, ask, waits);
+}
+
+void http_engine_ended(struct engine *e, enum engine_call c, int rc)
+{
+	struct http_engine *h = e->own;
+	struct http_job *j = find_job(h, c);
+
+	if (!j || !j->waits)
+		return;
+	j->waits = false;
+	/* A newer run has it (fenced off): then it is not ours to resume.  A
+	 * store that is away must not keep its engine paused. */
+	if (rc < 0 && (c != EC_ABORT || rc == -E_FENCED))
+		forget_jobs(h, (unsigned)(j - h->job), -E_AGAIN);
+	if (!h->retry.due_ms && !http_is_busy(h->http))
+		loop_arm(e->host->loop, &h->retry, 0);
+}
+
+int http_engine_open(struct engine *e, const struct http_dialect *d)
+{
+	struct http_engine *h = xcalloc(1, sizeof *h);
+
+	e->own = h;
+	h->e = e;
+	h->d = d;
+	h->retry.fn = on_soon;
+	h->retry.arg = h;
+	h->http = http_new(e->host->loop, e->url, e->goal->token);
+	return native_open(e);
+}
+
+void http_engine_close(struct engine *e)
+{
+	struct http_engine *h = e->own;
+
+	native_close(e);
+	if (!h)
+		return;
+	loop_disarm(e->host->loop, &h->retry);
+	http_free(h->http);
+	free(h);
+	e->own = NULL;
+}

@@ -1,0 +1,152 @@
+/*
+ * en_http.h - engines that are HTTP servers with a store beside them: what
+ * the adapters of SGLang and vLLM share.
+ *
+ * A dialect is a table: per operation one request and what its answer must
+ * say; per engine call a script, the operations in order.  This driver runs
+ * one operation at a time and judges each answer:
+ *
+ *	done	 status and body say so
+ *	failed	 status or body say so (or it was never sent)
+ *	lacks	 404, 405, 501: this dialect has no such path.  Optional
+ *		 operations are passed over, others have failed
+ *	busy	 400 to an operation that waits for requests to end: again,
+ *		 backing off, until the deadline
+ *	unknown	 it may have been done: no answer, half of one, a status and a
+ *		 body that disagree, 202.  The row's `ask` is asked; only what
+ *		 it says counts.  Nothing but a question is sent twice.
+ *
+ * Calls that are made back to back queue up; when one fails, those behind it
+ * fail untried, so that no resume follows a failed load.  The store's
+ * receivers are asked by en_native.c; swap and abort reach the server after
+ * the store has agreed: the store is what fences a late commit off (I10).
+ */
+#ifndef WEIR_EN_HTTP_H
+#define WEIR_EN_HTTP_H
+
+#include "common/doc.h"
+#include "common/http.h"
+#include "common/jsonw.h"
+#include "common/log.h"
+#include "pipes/engine_ops.h"
+
+#define HTTP_CITE 200		/* bytes of a body in a message */
+#define HTTP_BACKOFF_MIN_MS 50
+#define HTTP_BACKOFF_MAX_MS 2000
+
+enum http_op {
+	HO_NONE,
+	HO_INFO, HO_SERVER, HO_MODELS, HO_LABEL, HO_ASLEEP, HO_PAUSED,
+	HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD, HO_CAN_LABEL,
+	HO_PAUSE_KEEP, HO_PAUSE_ABORT,
+	HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
+	HO_LOAD, HO_LOADED, HO_SUM, HO_SET, HO_TOLD, HO_RESUME, HO_HEALTH,
+	HO_N
+};
+
+struct http_engine;
+
+struct http_row {
+	const char *method, *path;
+	const char *older;		/* path of an older dialect, or NULL */
+	/* The request's body; NULL: none. */
+	void (*body)(const struct http_engine *h, struct jsonw *j);
+	/* The answer must have this member: a string, or true. */
+	const char *key, *want;
+	/* What it says; 0, or -E_* and h->why.  NULL: nothing. */
+	int (*take)(struct http_engine *h, const struct doc *body);
+	long also;			/* another status that is an answer */
+	enum http_op ask;		/* when the outcome is unknown */
+	bool (*is_done)(const struct http_engine *h);
+	bool optional;			/* may be lacking */
+	bool soft;			/* may fail, too */
+	bool patient;			/* busy: see above */
+};
+
+struct http_dialect {
+	const char *name;
+	struct http_row row[HO_N];
+	const enum http_op *script[EC_N];	/* up to HO_NONE; or NULL */
+	const enum http_op *back;	/* load what was before, serve it */
+	const char *hint;		/* when a needed path is lacking */
+};
+
+struct http_job {
+	enum engine_call call;
+	int64_t due_ms;
+	bool waits;			/* for the store */
+};
+
+struct http_engine {
+	struct engine *e;
+	const struct http_dialect *d;
+	struct http *http;
+	struct loop_timer retry;
+	struct http_job job[EC_N];
+	unsigned njobs;
+	const enum http_op *script;	/* of job[0] */
+	enum http_op asking;		/* its ask, or HO_NONE */
+	unsigned tries;
+	bool older;			/* the operation's older path */
+	bool answered;			/* the ask was */
+	int64_t paused_ms;		/* when it had been; 0: not by us */
+	long status;			/* of the answer at hand */
+	/* what it says of itself */
+	char path[ENGINE_PATH];		/* "": it does not say */
+	char start[DIGEST_HEX];		/* of its process; "": it does not */
+	bool asleep, paused, label_ok;
+	uint64_t label;
+	char why[ENGINE_CAUSE / 2];
+	char first[ENGINE_CAUSE / 4];	/* why the outcome is unknown */
+};
+
+enum http_verdict { V_DONE, V_FAILED, V_LACKS, V_BUSY, V_UNKNOWN };
+
+/* en_http_judge.c.  rc and h->why say how it failed. */
+enum http_verdict http_judge(struct http_engine *h, const struct http_reply *r,
+			     int *rc);
+/* Of the operation at hand. */
+const struct http_row *http_row_of(const struct http_engine *h);
+
+int http_engine_open(struct engine *e, const struct http_dialect *d);
+void http_engine_close(struct engine *e);
+void http_engine_ended(struct engine *e, enum engine_call c, int rc);
+/* The two halves of every call table. */
+void http_engine_store(struct engine *e, const struct engine_ask *ask);
+void http_engine_both(struct engine *e, const struct engine_ask *ask);
+void http_engine_server(struct engine *e, const struct engine_ask *ask);
+
+/* For rows. */
+/* The directory that the call at hand loads, absolute. */
+const char *http_load_path(const struct http_engine *h);
+int64_t http_left_ms(const struct http_engine *h);
+LOG_PRINTF(3, 4)
+int http_say(struct http_engine *h, int rc, const char *fmt, ...);
+/* A label is a canonical number, or "default": nobody gave one yet. */
+int http_take_label(struct http_engine *h, const struct doc *label);
+/* Is it the label that was to be set? */
+int http_take_told(struct http_engine *h, const struct doc *label);
+bool http_is_told(const struct http_engine *h);
+bool http_is_paused(const struct http_engine *h);
+bool http_is_running(const struct http_engine *h);
+bool http_is_loaded(const struct http_engine *h);
+/* Another start than last time: restarted. */
+void http_take_start(struct http_engine *h, const struct doc *start);
+/* Served under another name than the fleet's model; a path is no name. */
+int http_check_model(struct http_engine *h, const char *served);
+void http_take_sum(struct http_engine *h, const struct doc *sums);
+
+#define HTTP_ENGINE_CALLS                                                      \
+	{                                                                      \
+		[EC_PROBE] = http_engine_both,                                 \
+		[EC_BEGIN] = http_engine_store,                                \
+		[EC_PAUSE] = http_engine_both,                                 \
+		[EC_FLUSH] = http_engine_server,                               \
+		[EC_LOAD] = http_engine_server, [EC_SEAL] = engine_skip,       \
+		[EC_RECEIPT] = http_engine_store,                              \
+		[EC_SWAP] = http_engine_both,                                  \
+		[EC_SET_VERSION] = http_engine_server,                         \
+		[EC_RESUME] = http_engine_both, [EC_ABORT] = http_engine_both, \
+	}
+
+#endif

@@ -1,0 +1,271 @@
+/* What an answer means, and what the rows of the dialects share. */
+#include "pipes/en_http.h"
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/utf8.h"
+#include "pipes/store_dir.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- for rows ---- */
+
+int http_say(struct http_engine *h, int rc, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(h->why, sizeof h->why, fmt, ap);
+	va_end(ap);
+	return rc;
+}
+
+int64_t http_left_ms(const struct http_engine *h)
+{
+	int64_t left = h->job[0].due_ms - clock_mono_ms();
+
+	return left > 0 ? left : 1;
+}
+
+const char *http_load_path(const struct http_engine *h)
+{
+	static char path[ENGINE_PATH];
+	const struct engine *e = h->e;
+	char name[STORE_NAME_SIZE];
+
+	/* The store serves it already when a swap comes to load. */
+	if (h->job[0].call == EC_ABORT)
+		return e->live.previous;
+	store_name(name, h->job[0].call == EC_SWAP ? "versions" : "staging",
+		   e->goal->version);
+	snprintf(path, sizeof path, "%.4000s/%s", e->part[0].facts.store, name);
+	return path;
+}
+
+/* The number in canonical form, or 0. */
+static uint64_t number_of(const char *text)
+{
+	unsigned long long n;
+	char again[24], *end;
+
+	if (text[0] < '1' || text[0] > '9')
+		return 0;
+	n = strtoull(text, &end, 10);
+	snprintf(again, sizeof again, "%llu", n);
+	return *end || strcmp(again, text) ? 0 : n;
+}
+
+int http_take_label(struct http_engine *h, const struct doc *label)
+{
+	const char *text = doc_text(label);
+	struct buf b = { 0 };
+
+	h->label = 0;
+	if (!label || (text && strcmp(text, "default") == 0))
+		return 0;
+	h->label = text ? number_of(text) : 0;
+	if (h->label)
+		return 0;
+	doc_add_text(label, &b);
+	http_say(h, -E_DATA, "its weight version is %.100s, no number",
+		 buf_cstr(&b));
+	buf_release(&b);
+	return -E_DATA;
+}
+
+int http_take_told(struct http_engine *h, const struct doc *label)
+{
+	int rc = http_take_label(h, label);
+
+	if (rc < 0 || http_is_told(h))
+		return rc;
+	return http_say(h, -E_PROTO, "it says done, but tells version %llu",
+			(unsigned long long)h->label);
+}
+
+bool http_is_told(const struct http_engine *h)
+{
+	return h->label == h->e->goal->version;
+}
+
+bool http_is_paused(const struct http_engine *h)
+{
+	return h->paused;
+}
+
+bool http_is_running(const struct http_engine *h)
+{
+	return !h->paused;
+}
+
+bool http_is_loaded(const struct http_engine *h)
+{
+	return strcmp(h->path, http_load_path(h)) == 0;
+}
+
+static void sum_of(const struct doc *d, struct digest *out)
+{
+	struct buf b = { 0 };
+
+	doc_add_text(d, &b);
+	digest_of(b.p, b.n, out);
+	buf_release(&b);
+}
+
+void http_take_start(struct http_engine *h, const struct doc *start)
+{
+	char hex[DIGEST_HEX];
+	struct digest d;
+
+	if (!start || doc_is_null(start))
+		return;
+	sum_of(start, &d);
+	digest_hex(&d, hex);
+	if (h->start[0] && strcmp(h->start, hex) != 0)
+		h->e->part[0].reborn = true;
+	memcpy(h->start, hex, sizeof hex);
+}
+
+int http_check_model(struct http_engine *h, const char *served)
+{
+	const char *want = h->e->goal->model;
+
+	if (!want || !want[0] || served[0] == '/' || strcmp(want, served) == 0)
+		return 0;
+	return http_say(h, -E_CONFIG,
+			"it serves \"%.100s\", the fleet's model "
+			"is \"%.100s\"",
+			served, want);
+}
+
+void http_take_sum(struct http_engine *h, const struct doc *sums)
+{
+	h->e->live.checked = sums && !doc_is_null(sums);
+	if (h->e->live.checked)
+		sum_of(sums, &h->e->live.sum);
+}
+
+/* ---- judging an answer ---- */
+
+/* "400: BODY": its first bytes, as text that a message may carry. */
+static void cite(struct http_engine *h, const struct http_reply *r)
+{
+	char text[HTTP_CITE + 1];
+	size_t n = r->body.n < HTTP_CITE ? r->body.n : HTTP_CITE, k = 0;
+
+	for (size_t i = 0; i < n;) {
+		size_t len = utf8_print_len(r->body.p + i, r->body.n - i);
+
+		if (len == 0 || k + len > HTTP_CITE) {
+			text[k++] = ' ';
+			i++;
+			continue;
+		}
+		memcpy(text + k, r->body.p + i, len);
+		k += len;
+		i += len;
+	}
+	text[k] = '\0';
+	http_say(h, 0, "%ld: %s", r->status, k ? text : "(nothing)");
+}
+
+static enum http_op op_of(const struct http_engine *h)
+{
+	return h->asking ? h->asking : *h->script;
+}
+
+const struct http_row *http_row_of(const struct http_engine *h)
+{
+	return &h->d->row[op_of(h)];
+}
+
+/* 1: the body says yes, -1: no, 0: neither. */
+static int says(const struct http_row *row, const struct doc *d)
+{
+	const struct doc *m = doc_at(d, row->key);
+	const char *text = doc_text(m);
+
+	if (!m)
+		return 0;
+	if (row->want)
+		return text && strcmp(text, row->want) == 0 ? 1 : -1;
+	return doc_is_true(m) ? 1 : -1;
+}
+
+static enum http_verdict judge_ok(struct http_engine *h,
+				  const struct http_row *row,
+				  const struct doc *d, int *rc)
+{
+	int yes = row->key ? says(row, d) : 1;
+
+	if (yes <= 0)
+		return yes < 0 ? V_FAILED : V_UNKNOWN;
+	*rc = row->take ? row->take(h, d) : 0;
+	if (*rc == 0)
+		return V_DONE;
+	return row->patient && *rc == -E_AGAIN ? V_BUSY : V_FAILED;
+}
+
+static bool is_lacking(const struct http_row *row, long status)
+{
+	if (strcmp(row->method, "OPTIONS") == 0)
+		return status == 404;
+	return status == 404 || status == 405 || status == 501;
+}
+
+static enum http_verdict judge_bad(struct http_engine *h,
+				   const struct http_row *row,
+				   const struct http_reply *r,
+				   const struct doc *d, int *rc)
+{
+	bool gateway = r->status == 502 || r->status == 504;
+
+	if (r->status == 401 || r->status == 403)
+		*rc = -E_PERM;
+	if (r->status >= 300 && r->status < 400) {
+		*rc = http_say(
+			h, -E_CONFIG,
+			"%ld: a redirect to %.150s, which is not followed",
+			r->status, r->location ? r->location : "nowhere");
+		return V_FAILED;
+	}
+	if (r->status < 300 || gateway || (row->key && says(row, d) > 0))
+		return V_UNKNOWN;
+	return row->patient && r->status == 400 ? V_BUSY : V_FAILED;
+}
+
+static enum http_verdict judge_answer(struct http_engine *h,
+				      const struct http_row *row,
+				      const struct http_reply *r, int *rc)
+{
+	bool asks = strcmp(row->method, "OPTIONS") == 0;
+	struct doc *d;
+	enum http_verdict v;
+
+	h->status = r->status;
+	cite(h, r);
+	*rc = -E_IO;
+	if (is_lacking(row, r->status))
+		return V_LACKS;
+	if (asks && (r->status < 300 || r->status == 405))
+		return V_DONE;
+	d = r->body.n ? doc_parse(r->body) : NULL;
+	if (r->status == 200 || r->status == row->also)
+		v = judge_ok(h, row, d, rc);
+	else
+		v = judge_bad(h, row, r, d, rc);
+	doc_free(d);
+	return v;
+}
+
+enum http_verdict http_judge(struct http_engine *h, const struct http_reply *r,
+			     int *rc)
+{
+	if (r->rc == 0)
+		return judge_answer(h, http_row_of(h), r, rc);
+	*rc = http_say(h, r->rc, "%s", r->why);
+	h->e->absent = r->refused;
+	return r->sent ? V_UNKNOWN : V_FAILED;
+}

@@ -1,0 +1,207 @@
+/*
+ * en_sglang.c - SGLang's own calls; share/doc/interop.md says where each was
+ * read.  Its model_path changes when a load has succeeded, and only then: so
+ * a load whose answer was lost can be asked for.
+ */
+#include "pipes/en_http.h"
+#include "common/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- bodies: every flag that has an effect is said ---- */
+
+static void keep_body(const struct http_engine *h, struct jsonw *j)
+{
+	(void)h;
+	jsonw_str(j, "mode", "retract");
+}
+
+static void abort_body(const struct http_engine *h, struct jsonw *j)
+{
+	(void)h;
+	jsonw_str(j, "mode", "abort");
+}
+
+static void load_body(const struct http_engine *h, struct jsonw *j)
+{
+	jsonw_str(j, "model_path", http_load_path(h));
+	jsonw_bool(j, "abort_all_requests", false);
+	jsonw_bool(j, "is_async", false);
+	jsonw_bool(j, "torch_empty_cache", false);
+	jsonw_bool(j, "keep_pause", false);
+	jsonw_bool(j, "recapture_cuda_graph", false);
+	jsonw_bool(j, "flush_cache", false);
+}
+
+static void sum_body(const struct http_engine *h, struct jsonw *j)
+{
+	(void)h;
+	jsonw_str(j, "action", "checksum");
+}
+
+static void set_body(const struct http_engine *h, struct jsonw *j)
+{
+	char n[24];
+
+	snprintf(n, sizeof n, "%llu", (unsigned long long)h->e->goal->version);
+	jsonw_str(j, "new_version", n);
+	jsonw_bool(j, "abort_all_requests", false);
+}
+
+static void resume_body(const struct http_engine *h, struct jsonw *j)
+{
+	(void)h;
+	jsonw_bool(j, "torch_empty_cache", true);
+}
+
+/* ---- answers ---- */
+
+static int take_info(struct http_engine *h, const struct doc *d)
+{
+	const char *path = doc_text(doc_at(d, "model_path"));
+	const char *name = doc_text(doc_at(d, "served_model_name"));
+
+	if (!path)
+		return http_say(h, -E_CONFIG, "no model_path: is it SGLang?");
+	snprintf(h->path, sizeof h->path, "%s", path);
+	if (name && strcmp(name, path) != 0 && http_check_model(h, name) < 0)
+		return -E_CONFIG;
+	return http_take_label(h, doc_at(d, "weight_version"));
+}
+
+static int take_path(struct http_engine *h, const struct doc *d)
+{
+	const char *path = doc_text(doc_at(d, "model_path"));
+
+	snprintf(h->path, sizeof h->path, "%s", path ? path : "");
+	if (http_is_loaded(h))
+		return 0;
+	return http_say(h, -E_PROTO, "it says done, but serves \"%s\"",
+			h->path);
+}
+
+static int take_told(struct http_engine *h, const struct doc *d)
+{
+	return http_take_told(h, doc_at(d, "weight_version"));
+}
+
+static int take_server(struct http_engine *h, const struct doc *d)
+{
+	http_take_start(h, doc_at(d, "startup_time"));
+	return 0;
+}
+
+/* Paused servers are not ready; neither are unhealthy ones. */
+static int take_ready(struct http_engine *h, const struct doc *d)
+{
+	(void)d;
+	h->paused = h->status == 503;
+	return 0;
+}
+
+static int take_sum(struct http_engine *h, const struct doc *d)
+{
+	const struct doc *all = doc_at(d, "per_engine_checksum");
+
+	http_take_sum(h, all ? all : doc_at(d, "ranks"));
+	return 0;
+}
+
+#define INFO .method = "GET", .path = "/model_info", .older = "/get_model_info"
+#define CAN(p)                                   \
+	{                                        \
+		.method = "OPTIONS", .path = (p) \
+	}
+
+static const enum http_op probe[] = { HO_INFO,	    HO_SERVER,	  HO_PAUSED,
+				      HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD,
+				      HO_CAN_LABEL, HO_NONE };
+static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
+static const enum http_op flush[] = { HO_FLUSH, HO_NONE };
+static const enum http_op load[] = { HO_LOAD, HO_LOADED, HO_SUM, HO_FLUSH,
+				     HO_NONE };
+static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
+static const enum http_op resume[] = { HO_RESUME, HO_NONE };
+static const enum http_op back[] = { HO_FLUSH,	HO_LOAD,   HO_LOADED, HO_FLUSH,
+				     HO_RESUME, HO_HEALTH, HO_NONE };
+
+static const struct http_dialect sglang = {
+	.name = "sglang",
+	.row = {
+		[HO_INFO] = { INFO, .take = take_info },
+		[HO_SERVER] = { .method = "GET", .path = "/server_info",
+				.older = "/get_server_info",
+				.take = take_server, .optional = true,
+				.soft = true },
+		[HO_PAUSED] = { .method = "GET", .path = "/ready",
+				.take = take_ready, .also = 503,
+				.optional = true },
+		[HO_CAN_PAUSE] = CAN("/pause_generation"),
+		[HO_CAN_FLUSH] = CAN("/flush_cache"),
+		[HO_CAN_LOAD] = CAN("/update_weights_from_disk"),
+		[HO_CAN_LABEL] = CAN("/update_weight_version"),
+		[HO_PAUSE_KEEP] = { .method = "POST",
+				    .path = "/pause_generation",
+				    .body = keep_body,
+				    .key = "status", .want = "ok",
+				    .ask = HO_PAUSED,
+				    .is_done = http_is_paused },
+		[HO_PAUSE_ABORT] = { .method = "POST",
+				     .path = "/pause_generation",
+				     .body = abort_body,
+				     .key = "status", .want = "ok",
+				     .ask = HO_PAUSED,
+				     .is_done = http_is_paused },
+		[HO_FLUSH] = { .method = "POST", .path = "/flush_cache",
+			       .patient = true },
+		[HO_LOAD] = { .method = "POST",
+			      .path = "/update_weights_from_disk",
+			      .body = load_body, .key = "success",
+			      .ask = HO_LOADED, .is_done = http_is_loaded },
+		[HO_LOADED] = { INFO, .take = take_path },
+		[HO_SUM] = { .method = "POST", .path = "/weights_checker",
+			     .body = sum_body, .key = "success",
+			     .take = take_sum, .optional = true,
+			     .soft = true },
+		[HO_SET] = { .method = "POST",
+			     .path = "/update_weight_version",
+			     .body = set_body, .key = "success",
+			     .ask = HO_TOLD, .is_done = http_is_told },
+		[HO_TOLD] = { INFO, .take = take_told },
+		[HO_RESUME] = { .method = "POST",
+				.path = "/continue_generation",
+				.body = resume_body,
+				.key = "status", .want = "ok",
+				.ask = HO_PAUSED,
+				.is_done = http_is_running },
+		[HO_HEALTH] = { .method = "GET", .path = "/health" },
+	},
+	.script = {
+		[EC_PROBE] = probe,
+		[EC_PAUSE] = hold,
+		[EC_FLUSH] = flush,
+		[EC_LOAD] = load,
+		[EC_SWAP] = load,
+		[EC_SET_VERSION] = tell,
+		[EC_RESUME] = resume,
+		[EC_ABORT] = resume,
+	},
+	.back = back,
+	.hint = "this SGLang is too old",
+};
+
+static int sglang_open(struct engine *e)
+{
+	return http_engine_open(e, &sglang);
+}
+
+const struct engine_ops en_sglang_ops = {
+	.name = "sglang",
+	.kind = ENGINE_SGLANG,
+	.in_place = true,
+	.open = sglang_open,
+	.call = HTTP_ENGINE_CALLS,
+	.ended = http_engine_ended,
+	.close = http_engine_close,
+};

@@ -1,0 +1,221 @@
+/*
+ * en_vllm.c - vLLM's own calls; share/doc/interop.md says where each was
+ * read.  It never tells which directory it has loaded: a load whose answer
+ * was lost stays unknown.
+ */
+#include "pipes/en_http.h"
+#include "common/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void load_body(const struct http_engine *h, struct jsonw *j)
+{
+	jsonw_str(j, "method", "reload_weights");
+	jsonw_object(j, "kwargs");
+	jsonw_str(j, "weights_path", http_load_path(h));
+	jsonw_end(j);
+	jsonw_i64(j, "timeout", http_left_ms(h) / 1000 + 1);
+}
+
+static void sum_body(const struct http_engine *h, struct jsonw *j)
+{
+	(void)h;
+	jsonw_str(j, "action", "checksum");
+}
+
+static void set_body(const struct http_engine *h, struct jsonw *j)
+{
+	char n[24];
+
+	snprintf(n, sizeof n, "%llu", (unsigned long long)h->e->goal->version);
+	jsonw_str(j, "new_version", n);
+}
+
+/* One of several served names is enough. */
+static int take_models(struct http_engine *h, const struct doc *d)
+{
+	const struct doc *all = doc_at(d, "data");
+	int rc = -E_CONFIG;
+
+	if (doc_count(all) == 0)
+		return http_say(h, rc, "no model: is it vLLM?");
+	for (size_t i = 0; rc < 0 && i < doc_count(all); i++) {
+		const char *id = doc_text(doc_at(doc_item(all, i), "id"));
+
+		rc = id ? http_check_model(h, id) : -E_CONFIG;
+	}
+	return rc;
+}
+
+static int take_asleep(struct http_engine *h, const struct doc *d)
+{
+	h->asleep = doc_is_true(doc_at(d, "is_sleeping"));
+	if (h->asleep)
+		return http_say(h, -E_UNAVAIL, "it is asleep: wake it first");
+	return 0;
+}
+
+static int take_paused(struct http_engine *h, const struct doc *d)
+{
+	h->paused = doc_is_true(doc_at(d, "is_paused"));
+	return 0;
+}
+
+/* A server that was restarted under way is not paused any more. */
+static int take_loaded(struct http_engine *h, const struct doc *d)
+{
+	take_paused(h, d);
+	if (h->paused)
+		return 0;
+	return http_say(h, -E_UNAVAIL,
+			"it is not paused any more: was it restarted?");
+}
+
+static int take_label(struct http_engine *h, const struct doc *d)
+{
+	return http_take_label(h, doc_at(d, "weight_version"));
+}
+
+static int take_told(struct http_engine *h, const struct doc *d)
+{
+	return http_take_told(h, doc_at(d, "weight_version"));
+}
+
+/* One null for each worker; anything else is that worker's complaint. */
+static int take_results(struct http_engine *h, const struct doc *d)
+{
+	const struct doc *all = doc_at(d, "results");
+	size_t n = doc_count(all);
+
+	for (size_t i = 0; i < n; i++) {
+		struct buf b = { 0 };
+
+		if (doc_is_null(doc_item(all, i)))
+			continue;
+		doc_add_text(doc_item(all, i), &b);
+		http_say(h, -E_IO, "worker %zu of %zu: %.200s", i, n,
+			 buf_cstr(&b));
+		buf_release(&b);
+		return -E_IO;
+	}
+	return n ? 0 : http_say(h, -E_PROTO, "no worker has answered");
+}
+
+/* Older ones answer with nothing. */
+static int take_reset(struct http_engine *h, const struct doc *d)
+{
+	if (!doc_is_false(doc_at(d, "success")))
+		return 0;
+	return http_say(h, -E_AGAIN, "blocks are held still");
+}
+
+static int take_sum(struct http_engine *h, const struct doc *d)
+{
+	http_take_sum(h, doc_at(d, "checksums"));
+	return 0;
+}
+
+#define CAN(p)                                   \
+	{                                        \
+		.method = "OPTIONS", .path = (p) \
+	}
+
+static const enum http_op probe[] = { HO_MODELS,   HO_ASLEEP,	 HO_PAUSED,
+				      HO_LABEL,	   HO_CAN_PAUSE, HO_CAN_FLUSH,
+				      HO_CAN_LOAD, HO_NONE };
+static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
+static const enum http_op flush[] = { HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
+				      HO_NONE };
+static const enum http_op load[] = { HO_LOAD,  HO_LOADED,   HO_SUM,
+				     HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
+				     HO_NONE };
+static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
+static const enum http_op resume[] = { HO_RESUME, HO_NONE };
+static const enum http_op back[] = { HO_FLUSH,	HO_LOAD,     HO_LOADED,
+				     HO_FLUSH,	HO_FLUSH_MM, HO_FLUSH_ENCODER,
+				     HO_RESUME, HO_HEALTH,   HO_NONE };
+
+static const struct http_dialect vllm = {
+	.name = "vllm",
+	.row = {
+		[HO_MODELS] = { .method = "GET", .path = "/v1/models",
+				.take = take_models },
+		[HO_ASLEEP] = { .method = "GET", .path = "/is_sleeping",
+				.take = take_asleep, .optional = true },
+		[HO_PAUSED] = { .method = "GET", .path = "/is_paused",
+				.take = take_paused, .optional = true },
+		[HO_LABEL] = { .method = "GET", .path = "/weight_info",
+			       .take = take_label, .optional = true },
+		[HO_CAN_PAUSE] = CAN("/pause"),
+		[HO_CAN_FLUSH] = CAN("/reset_prefix_cache"),
+		[HO_CAN_LOAD] = CAN("/collective_rpc"),
+		[HO_PAUSE_KEEP] = { .method = "POST",
+				    .path = "/pause?mode=keep"
+					    "&clear_cache=false",
+				    .key = "status", .want = "paused",
+				    .ask = HO_PAUSED,
+				    .is_done = http_is_paused },
+		[HO_PAUSE_ABORT] = { .method = "POST",
+				     .path = "/pause?mode=abort"
+					     "&clear_cache=true",
+				     .key = "status", .want = "paused",
+				     .ask = HO_PAUSED,
+				     .is_done = http_is_paused },
+		[HO_FLUSH] = { .method = "POST",
+			       .path = "/reset_prefix_cache"
+				       "?reset_running_requests=true"
+				       "&reset_external=true",
+			       .take = take_reset, .patient = true },
+		[HO_FLUSH_MM] = { .method = "POST", .path = "/reset_mm_cache",
+				  .optional = true },
+		[HO_FLUSH_ENCODER] = { .method = "POST",
+				       .path = "/reset_encoder_cache",
+				       .optional = true },
+		[HO_LOAD] = { .method = "POST", .path = "/collective_rpc",
+			      .body = load_body, .take = take_results },
+		[HO_LOADED] = { .method = "GET", .path = "/is_paused",
+				.take = take_loaded, .optional = true },
+		[HO_SUM] = { .method = "POST", .path = "/weight_checker",
+			     .body = sum_body, .take = take_sum,
+			     .optional = true, .soft = true },
+		[HO_SET] = { .method = "POST", .path = "/update_weight_version",
+			     .body = set_body, .key = "success",
+			     .ask = HO_TOLD, .is_done = http_is_told,
+			     .optional = true },
+		[HO_TOLD] = { .method = "GET", .path = "/weight_info",
+			      .take = take_told, .optional = true },
+		[HO_RESUME] = { .method = "POST", .path = "/resume",
+				.key = "status", .want = "resumed",
+				.ask = HO_PAUSED,
+				.is_done = http_is_running },
+		[HO_HEALTH] = { .method = "GET", .path = "/health" },
+	},
+	.script = {
+		[EC_PROBE] = probe,
+		[EC_PAUSE] = hold,
+		[EC_FLUSH] = flush,
+		[EC_LOAD] = load,
+		[EC_SWAP] = load,
+		[EC_SET_VERSION] = tell,
+		[EC_RESUME] = resume,
+		[EC_ABORT] = resume,
+	},
+	.back = back,
+	.hint = "start it with VLLM_SERVER_DEV_MODE=1",
+};
+
+static int vllm_open(struct engine *e)
+{
+	return http_engine_open(e, &vllm);
+}
+
+const struct engine_ops en_vllm_ops = {
+	.name = "vllm",
+	.kind = ENGINE_VLLM,
+	.in_place = true,
+	.open = vllm_open,
+	.call = HTTP_ENGINE_CALLS,
+	.ended = http_engine_ended,
+	.close = http_engine_close,
+};

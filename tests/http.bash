@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # for the suites; set by run
+# http.bash - stand-ins for SGLang and vLLM servers, for the suites.
+#
+#	load fleet
+#	load http
+
+# A suite's setup_file and teardown_file: the process that is all servers.
+start_servers() {
+	SERVERS=$BATS_FILE_TMPDIR/servers
+	python3 "$SRC/tests/fakehttp.py" "$SERVERS" 3>&- \
+		>"$SERVERS.log" 2>&1 </dev/null &
+	SERVERS_PID=$!
+	export SERVERS SERVERS_PID
+	wait_for test -s "$SERVERS"
+}
+
+stop_servers() { kill_and_reap "$SERVERS_PID"; }
+
+# Says one line to them; prints the answer.
+tell_servers() {
+	local answer
+
+	exec 8<>"/dev/tcp/127.0.0.1/$(cat "$SERVERS")"
+	echo "$*" >&8
+	read -r answer <&8
+	exec 8>&-
+	echo "$answer"
+}
+
+# serve NAME KIND [OPTION]...: a new server; its URL is in $T/NAME.url, what
+# all of them are asked goes to $T/calls.
+serve() {
+	local name=$1 kind=$2
+
+	shift 2
+	rm -f "$T/$name.faults"
+	tell_servers new --dir "$T" --name "$name" --kind "$kind" "$@" \
+		>"$T/$name.url"
+}
+
+# Nobody listens at its port any more.
+end_server() { tell_servers end --dir "$T" --name "$1"; }
+
+# faults NAME LINE...: see fakehttp.py; none: it works well again.
+faults() {
+	local name=$1
+
+	shift
+	printf '%s\n' "$@" >"$T/$name.faults"
+}
+
+# calls [PATTERN]: what was asked, without questions: "NAME POST TARGET BODY".
+calls() {
+	sed -n 's/^\([^ ]*\) begin \(POST .*\)/\1 \2/p' "$T/calls" |
+		grep -e "${1:-.}" || true
+}
+
+# The same, each as "NAME WORD".
+order() {
+	calls "${1:-}" | sed -E \
+		-e 's#^([^ ]*) POST /(pause_generation|pause).*#\1 pause#' \
+		-e 's#^([^ ]*) POST /(flush_cache|reset_prefix).*#\1 flush#' \
+		-e 's#^([^ ]*) POST /reset_(mm|encoder)_cache.*#\1 \2#' \
+		-e 's#^([^ ]*) POST /(update_weights_from|collective).*#\1 load#' \
+		-e 's#^([^ ]*) POST /weights?_checker.*#\1 sum#' \
+		-e 's#^([^ ]*) POST /update_weight_version.*#\1 label#' \
+		-e 's#^([^ ]*) POST /(continue_generation|resume).*#\1 resume#'
+}
