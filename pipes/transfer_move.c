@@ -155,7 +155,7 @@ static void offer(struct xfer *x, const struct xf_action *a)
 {
 	int rc = 0;
 
-	if (x->tr.bucket != a->bucket)
+	if (x->tr.bucket != a->bucket || x->tr.wave != a->wave)
 		rc = transport_offer(&x->tr, a->wave, a->bucket);
 	if (rc == 0)
 		rc = transport_post(&x->tr, a->receiver);

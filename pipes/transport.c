@@ -54,8 +54,10 @@ int transport_offer(struct transport *t, uint32_t wave, uint32_t bucket)
 		return misuse(t, "offer of a bucket that is not in the plan");
 	t->bucket = ID_NONE;
 	rc = t->ops->offer(t, wave, bucket);
-	if (rc == 0)
+	if (rc == 0) {
+		t->wave = wave;
 		t->bucket = bucket;
+	}
 	return rc;
 }
 

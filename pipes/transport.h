@@ -83,7 +83,7 @@ struct transport {
 	const struct tr_env *env;
 	void *self;			/* the transport's own */
 	uint8_t *state;			/* per receiver; see transport.c */
-	uint32_t bucket;		/* offered; ID_NONE */
+	uint32_t wave, bucket;		/* offered; ID_NONE */
 };
 
 /* NULL if there is none of that name. */
