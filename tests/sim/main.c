@@ -1,0 +1,353 @@
+/*
+ * sim - runs seeds of the simulator.
+ *
+ *	sim [--seed N] [--seeds N] [--jobs N]	seeds N, N + 1, ...
+ *	sim --seed N [--only I,J,...] [--trace]	one of them again
+ *	sim --check				as many as a check has time for
+ *	sim --mutants [--seeds N]		how soon each one is found
+ *	sim --coverage ...			what was crossed, and how often
+ *
+ * 0: no invariant was broken (with --mutants: each mutant broke one).
+ */
+#include "sim.h"
+
+#include "count.h"
+#include "mutant.h"
+#include "world.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define JOBS_MAX 64
+#define CHECK_SEEDS (SIM_WITH_ASAN ? 300 : 20000)
+#define CHECK_JOBS 2
+
+struct conf {
+	uint64_t seed, seeds, only, jobs;
+	bool mutants, coverage;
+	const char *mutant;
+};
+
+struct tally {
+	uint64_t seeds, broken, first; /* first: a seed that broke */
+	int64_t ns;		       /* simulated */
+	char invariant[16];
+	struct counts counts;
+};
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* ---- a seed that broke ---- */
+
+static bool breaks(uint64_t seed, uint64_t only)
+{
+	char invariant[16];
+
+	snprintf(invariant, sizeof invariant, "%s", sim.broken);
+	return !world_run(seed, only) && strcmp(invariant, sim.broken) == 0;
+}
+
+/* The fewest faults with which the same invariant breaks: each is left out
+ * in turn, and stays out if that changes nothing. */
+static uint64_t shorten(uint64_t seed, uint64_t only)
+{
+	world_run(seed, only);
+	only &= ((uint64_t)1 << world.nfaults) - 1;
+	for (uint32_t i = 0; i < FAULTS_MAX; i++) {
+		uint64_t less = only & ~((uint64_t)1 << i);
+
+		if (less != only && breaks(seed, less))
+			only = less;
+		else
+			world_run(seed, only);
+	}
+	return only;
+}
+
+static void print_schedule(uint64_t only)
+{
+	for (uint32_t i = 0; i < world.nfaults; i++) {
+		const struct fault *f = &world.fault[i];
+
+		if (only >> i & 1)
+			printf("  fault %u: push r%u, after %.3f s: %s %u, "
+			       "step %llu, %.3f s\n",
+			       i, f->push, (double)f->when / 1e9,
+			       world_fault_name(f->kind), f->who,
+			       (unsigned long long)f->steps,
+			       (double)f->len / 1e9);
+	}
+}
+
+static void print_only(uint64_t only)
+{
+	const char *comma = "";
+
+	printf(" --only=");
+	for (uint32_t i = 0; i < FAULTS_MAX; i++) {
+		if (!(only >> i & 1))
+			continue;
+		printf("%s%u", comma, i);
+		comma = ",";
+	}
+}
+
+static void explain(const struct conf *c, uint64_t seed)
+{
+	uint64_t only = shorten(seed, c->only);
+
+	printf("seed %llu: %s: %s\n", (unsigned long long)seed, sim.broken,
+	       sim.why);
+	print_schedule(only);
+	printf("  replay: sim --seed=%llu", (unsigned long long)seed);
+	print_only(only);
+	if (c->mutant)
+		printf(" --mutant=%s", c->mutant);
+	printf(" --trace\n");
+}
+
+/* ---- many seeds ---- */
+
+/* Every stride-th from first on. */
+static void run_some(const struct conf *c, uint64_t first, uint64_t stride,
+		     struct tally *t)
+{
+	for (uint64_t i = first; i < c->seeds; i += stride) {
+		bool good = world_run(c->seed + i, c->only);
+
+		t->seeds++;
+		t->ns += sim.now;
+		if (good)
+			continue;
+		if (t->broken++ == 0) {
+			t->first = c->seed + i;
+			snprintf(t->invariant, sizeof t->invariant, "%s",
+				 sim.broken);
+		}
+		if (c->mutant)
+			break;
+	}
+	t->counts = counts;
+}
+
+static void add(struct tally *to, const struct tally *t)
+{
+	to->seeds += t->seeds;
+	to->ns += t->ns;
+	if (t->broken && (!to->broken || t->first < to->first)) {
+		to->first = t->first;
+		memcpy(to->invariant, t->invariant, sizeof to->invariant);
+	}
+	to->broken += t->broken;
+	counts_add(&to->counts, &t->counts);
+}
+
+static bool read_tally(int fd, struct tally *t)
+{
+	size_t done = 0;
+
+	while (done < sizeof *t) {
+		ssize_t n = read(fd, (char *)t + done, sizeof *t - done);
+
+		if (n <= 0)
+			return false;
+		done += (size_t)n;
+	}
+	return true;
+}
+
+static int start_job(const struct conf *c, uint64_t i)
+{
+	struct tally t = { 0 };
+	int fd[2];
+
+	if (pipe(fd) < 0)
+		return -1;
+	if (fork() != 0) {
+		close(fd[1]);
+		return fd[0];
+	}
+	run_some(c, i, c->jobs, &t);
+	_exit(write(fd[1], &t, sizeof t) != sizeof t);
+}
+
+/* False: a job died, which a seed's own assertions cannot have asked for. */
+static bool run_jobs(const struct conf *c, struct tally *sum)
+{
+	int fd[JOBS_MAX];
+	bool good = true;
+	struct tally t;
+
+	if (c->jobs == 1) {
+		run_some(c, 0, 1, sum);
+		return true;
+	}
+	fflush(stdout);
+	for (uint64_t i = 0; i < c->jobs; i++)
+		fd[i] = start_job(c, i);
+	for (uint64_t i = 0; i < c->jobs; i++) {
+		if (!read_tally(fd[i], &t))
+			good = false;
+		else
+			add(sum, &t);
+		close(fd[i]);
+	}
+	while (wait(NULL) > 0)
+		;
+	return good;
+}
+
+static int run_seeds(const struct conf *c)
+{
+	double began = now(), took;
+	struct tally t = { 0 };
+	bool good = run_jobs(c, &t);
+
+	took = now() - began;
+	printf("%llu seeds, %llu broken; %.0f seeds/s, %.1f simulated hours "
+	       "per minute\n",
+	       (unsigned long long)t.seeds, (unsigned long long)t.broken,
+	       (double)t.seeds / took, (double)t.ns / 1e9 / 3600 / (took / 60));
+	if (c->seeds == 1)
+		printf("trace %016llx, %llu steps, %.3f s\n",
+		       (unsigned long long)sim.hash,
+		       (unsigned long long)sim.steps, (double)sim.now / 1e9);
+	if (c->coverage)
+		counts_print(&t.counts);
+	if (t.broken && !sim.trace)
+		explain(c, t.first);
+	else if (t.broken)
+		printf("%s: %s\n", sim.broken, sim.why);
+	if (!good)
+		printf("a job died\n");
+	return t.broken || !good;
+}
+
+/* ---- mutants ---- */
+
+static int run_mutant(const struct conf *given, int i)
+{
+	struct conf c = *given;
+	struct tally t = { 0 };
+
+	sim.mutant = i;
+	c.mutant = mutant_name(i);
+	c.jobs = 1;
+	run_jobs(&c, &t);
+	sim.mutant = 0;
+	printf("%-28s %-5s %8llu  %s\n", c.mutant, t.broken ? t.invariant : "-",
+	       (unsigned long long)(t.broken ? t.first - c.seed + 1 : 0),
+	       mutant_text(i));
+	fflush(stdout);
+	return t.broken == 0 || t.invariant[0] != 'I';
+}
+
+static int run_mutants(const struct conf *c)
+{
+	int survive = 0, n = mutant_count();
+
+	printf("%-28s %-5s %8s\n", "mutant", "by", "seeds");
+	for (int i = 1; i <= n; i++)
+		survive += run_mutant(c, i);
+	printf("%d mutants, %d survive\n", n, survive);
+	return survive != 0;
+}
+
+/* ---- the command line ---- */
+
+static bool read_number(const char *s, uint64_t *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtoull(s, &end, 0);
+	return errno == 0 && end != s && *end == '\0';
+}
+
+static bool read_only(char *s, uint64_t *out)
+{
+	uint64_t i;
+
+	*out = 0;
+	for (char *part = strtok(s, ","); part; part = strtok(NULL, ",")) {
+		if (!read_number(part, &i) || i >= FAULTS_MAX)
+			return false;
+		*out |= (uint64_t)1 << i;
+	}
+	return true;
+}
+
+static const struct option options[] = {
+	{ "check", no_argument, NULL, 'k' },
+	{ "seed", required_argument, NULL, 's' },
+	{ "seeds", required_argument, NULL, 'n' },
+	{ "jobs", required_argument, NULL, 'j' },
+	{ "only", required_argument, NULL, 'o' },
+	{ "mutant", required_argument, NULL, 'm' },
+	{ "mutants", no_argument, NULL, 'M' },
+	{ "coverage", no_argument, NULL, 'c' },
+	{ "trace", no_argument, NULL, 't' },
+	{ 0 },
+};
+
+static bool take(struct conf *c, int o)
+{
+	switch (o) {
+	case 'k':
+		c->seeds = CHECK_SEEDS;
+		c->jobs = CHECK_JOBS;
+		return true;
+	case 's':
+		return read_number(optarg, &c->seed);
+	case 'n':
+		return read_number(optarg, &c->seeds);
+	case 'j':
+		return read_number(optarg, &c->jobs) && c->jobs >= 1 &&
+		       c->jobs <= JOBS_MAX;
+	case 'o':
+		return read_only(optarg, &c->only);
+	case 'm':
+		c->mutant = optarg;
+		sim.mutant = mutant_number(optarg);
+		return sim.mutant > 0;
+	case 'M':
+		c->mutants = true;
+		return true;
+	case 'c':
+		c->coverage = true;
+		return true;
+	case 't':
+		sim.trace = stdout;
+		return true;
+	default:
+		return false;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct conf c = {
+		.seed = 1, .seeds = 1, .only = UINT64_MAX, .jobs = 1
+	};
+	int o;
+
+	setenv("TZ", "UTC0", 1); /* a ledger's times, without a file's help */
+	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (take(&c, o))
+			continue;
+		fputs("usage: see tests/sim/main.c\n", stderr);
+		return 64;
+	}
+	return c.mutants ? run_mutants(&c) : run_seeds(&c);
+}

@@ -1,0 +1,127 @@
+/* common/pool.h without threads: each job is a task of the process, and may
+ * take any time. */
+#include "sim.h"
+
+#include "common/err.h"
+#include "common/pool.h"
+
+#include <stdlib.h>
+
+#define JOB_NS (3 * SIM_MS)	/* at most, mostly */
+#define SLOW_NS (3000 * SIM_MS) /* at most, one in SLOW_ONE_IN */
+#define SLOW_ONE_IN 50
+
+struct pool {
+	unsigned threads, running;
+	size_t max, owned;
+	struct job *todo, **todo_end, *done, **done_end;
+	struct file *file;
+	int fd;
+	bool stopping;
+};
+
+struct pool *pool_new(const char *name, unsigned threads, size_t max_jobs)
+{
+	struct pool *p = calloc(1, sizeof *p);
+
+	(void)name;
+	p->threads = threads < TASKS_MAX - 2 ? threads : TASKS_MAX - 2;
+	p->max = max_jobs;
+	p->todo_end = &p->todo;
+	p->done_end = &p->done;
+	p->file = file_new(F_EVENT);
+	p->fd = fd_put(p->file);
+	return p;
+}
+
+static struct job *take(struct job **list, struct job ***end)
+{
+	struct job *j = *list;
+
+	if (!j)
+		return NULL;
+	*list = j->next;
+	if (!*list)
+		*end = list;
+	return j;
+}
+
+static void add(struct job ***end, struct job *j)
+{
+	j->next = NULL;
+	**end = j;
+	*end = &j->next;
+}
+
+static int64_t takes(void)
+{
+	uint64_t most = rng_one_in(&sim.rng, SLOW_ONE_IN) ? SLOW_NS : JOB_NS;
+
+	return (int64_t)rng_below(&sim.rng, most);
+}
+
+static void work(void *arg)
+{
+	struct pool *p = arg;
+	struct job *j;
+
+	while (!p->stopping && (j = take(&p->todo, &p->todo_end))) {
+		task_sleep(sim.now + takes());
+		j->fn(j);
+		j->has_run = true;
+		add(&p->done_end, j);
+		p->file->ready = true;
+		proc_poke(sim.p);
+	}
+	p->running--;
+	proc_poke(sim.p);
+}
+
+int pool_submit_take(struct pool *p, struct job *job)
+{
+	if (p->owned == p->max)
+		return -E_AGAIN;
+	p->owned++;
+	job->has_run = false;
+	add(&p->todo_end, job);
+	if (p->running < p->threads) {
+		p->running++;
+		task_start(work, p);
+	}
+	return 0;
+}
+
+int pool_fd(const struct pool *p)
+{
+	return p->fd;
+}
+
+struct job *pool_next(struct pool *p)
+{
+	struct job *j = take(&p->done, &p->done_end);
+
+	if (!j && p->stopping)
+		j = take(&p->todo, &p->todo_end);
+	if (j)
+		p->owned--;
+	p->file->ready = p->done != NULL;
+	return j;
+}
+
+void pool_stop(struct pool *p)
+{
+	p->stopping = true;
+	while (p->running)
+		task_wait(SIM_NEVER);
+}
+
+int __wrap_close(int fd);
+
+void pool_free(struct pool *p)
+{
+	if (!p)
+		return;
+	pool_stop(p);
+	__wrap_close(p->fd);
+	free(p);
+}

@@ -1,0 +1,318 @@
+/* What is on the disk, and ends: I1, I2, I9, I11, I12, I13. */
+#include "watch.h"
+
+#include "pipes/recfile.h"
+
+#include <signal.h>
+#include <string.h>
+
+#define ULL(x) ((unsigned long long)(x))
+
+/* ---- looking ---- */
+
+static struct node *find(const char *path, bool durable)
+{
+	struct node *n = disk_root();
+	char part[256];
+
+	while (n && *path) {
+		size_t len = strcspn(++path, "/");
+		const struct entries *e = durable ? &n->in_safe : &n->in;
+
+		snprintf(part, sizeof part, "%.*s", (int)len, path);
+		path += len;
+		n = NULL;
+		for (size_t i = 0; i < e->n; i++)
+			if (strcmp(e->v[i].name, part) == 0)
+				n = e->v[i].node;
+	}
+	return n;
+}
+
+bool seen_file(const char *path, bool durable, struct slice *out)
+{
+	struct node *n = find(path, durable);
+
+	if (!n || n->kind != N_FILE)
+		return false;
+	*out = durable ? (struct slice){ n->safe, n->nsafe }
+		       : (struct slice){ n->data, n->size };
+	return true;
+}
+
+bool seen_record(const char *path, bool durable, enum msg_type type,
+		 struct msg *m)
+{
+	struct rec_reader r = { .name = path };
+
+	if (!seen_file(path, durable, &r.all) ||
+	    r.all.n < strlen(RECFILE_MAGIC))
+		return false;
+	r.off = strlen(RECFILE_MAGIC);
+	return rec_next(&r, m, &watch.arena) > 0 && m->type == type;
+}
+
+static void decision_path(char *out, size_t size, uint64_t version)
+{
+	snprintf(out, size, "/reg/versions/%06llu/decision", ULL(version));
+}
+
+bool seen_decided(uint64_t version, bool durable)
+{
+	char path[64];
+	struct slice s;
+
+	decision_path(path, sizeof path, version);
+	return seen_file(path, durable, &s) && s.n > 0;
+}
+
+static bool same_file(const struct node *dir, const struct entry *e)
+{
+	struct node *n = disk_lookup(dir, e->name);
+
+	return n && n->size == e->node->size &&
+	       memcmp(n->data, e->node->data, n->size) == 0;
+}
+
+bool seen_bytes(uint32_t engine, const char *where, uint64_t version,
+		uint32_t push)
+{
+	const struct node *source = world_source(push), *slot;
+	char path[64];
+
+	snprintf(path, sizeof path, "/store/%u/%s/%06llu", engine, where,
+		 ULL(version));
+	slot = find(path, false);
+	if (!slot || slot->in.n != source->in.n)
+		return false;
+	for (size_t i = 0; i < source->in.n; i++)
+		if (!same_file(slot, &source->in.v[i]))
+			return false;
+	return true;
+}
+
+/* ---- the decision ---- */
+
+static void check_receipts(const struct m_decision *d, const struct push *p)
+{
+	const struct seen_run *r = &watch.run[p->index];
+
+	for (uint32_t i = 0; i < world.engines; i++) {
+		const struct seen_engine *e = &watch.engine[i];
+
+		if (d->engines.v[i].excluded)
+			continue;
+		if (!e->begun || e->begun_epoch != d->epoch ||
+		    !e->gave_receipt || e->version != d->version)
+			sim_break("I1",
+				  "version %llu is decided without a "
+				  "receipt of engine-%u",
+				  ULL(d->version), i);
+		else if (e->lied)
+			sim_break("I1",
+				  "version %llu is decided, and "
+				  "engine-%u has told of other bytes",
+				  ULL(d->version), i);
+		else if (!r->has_content ||
+			 memcmp(&e->received, &d->content, 16) ||
+			 memcmp(&r->content, &d->content, 16))
+			sim_break("I1",
+				  "version %llu is decided, and the "
+				  "receipt of engine-%u is of other "
+				  "bytes",
+				  ULL(d->version), i);
+	}
+	if (r->head < r->n)
+		sim_break("I1",
+			  "version %llu is decided, and %u buckets are "
+			  "reserved",
+			  ULL(d->version), r->n - r->head);
+}
+
+static void decided(uint64_t version)
+{
+	const struct push *p;
+	struct decided *v;
+	char path[64];
+	struct msg m;
+
+	decision_path(path, sizeof path, version);
+	if (version >= VERSIONS_MAX ||
+	    !seen_record(path, false, M_decision, &m))
+		return;
+	p = world_push(m.decision.run);
+	v = &watch.decided[version];
+	if (v->is && p->index != v->push)
+		sim_break("I12", "version %llu is decided twice", ULL(version));
+	if (v->is)
+		return;
+	if (version <= watch.top)
+		sim_break("I12", "version %llu is decided after %llu",
+			  ULL(version), ULL(watch.top));
+	*v = (struct decided){ true, p->index, m.decision.content };
+	watch.top = version;
+	check_receipts(&m.decision, p);
+}
+
+/* What a power cut took was not decided; what it left was. */
+void watch_power_cut(void)
+{
+	watch.top = 0;
+	for (uint64_t v = 1; v < VERSIONS_MAX; v++) {
+		watch.decided[v].is =
+			watch.decided[v].is && seen_decided(v, false);
+		if (watch.decided[v].is)
+			watch.top = v;
+	}
+}
+
+/* ---- what is served ---- */
+
+static void check_served(uint32_t e)
+{
+	char path[48], text[32] = "";
+	struct node *n;
+	uint64_t version = 0;
+
+	snprintf(path, sizeof path, "/store/%u/current", e);
+	n = find(path, false);
+	if (!n || n->kind != N_LINK)
+		return;
+	snprintf(text, sizeof text, "%.*s", (int)n->size, n->data);
+	for (const char *s = strchr(text, '/'); s && *++s;)
+		version = 10 * version + (uint64_t)(*s - '0');
+	if (!seen_decided(version, false))
+		sim_break("I2", "engine-%u serves version %llu, undecided", e,
+			  ULL(version));
+	else if (!seen_decided(version, true))
+		sim_break("I2",
+			  "engine-%u serves version %llu, whose decision "
+			  "a power cut would take",
+			  e, ULL(version));
+	else if (!seen_bytes(e, "versions", version,
+			     watch.decided[version % VERSIONS_MAX].push))
+		sim_break("I2",
+			  "engine-%u serves other bytes than those of "
+			  "version %llu",
+			  e, ULL(version));
+}
+
+static uint64_t number_of(const char *s)
+{
+	uint64_t n = 0;
+
+	while (*s >= '0' && *s <= '9')
+		n = 10 * n + (uint64_t)(*s++ - '0');
+	return n;
+}
+
+void watch_named(struct node *dir, const char *name)
+{
+	struct proc *running = sim.p;
+	uint32_t e;
+
+	sim.p = NULL;
+	if (strcmp(name, "decision") == 0 && dir->name &&
+	    disk_lookup(dir, name))
+		decided(number_of(dir->name));
+	if (strcmp(name, "current") == 0 && dir->parent && dir->parent->name &&
+	    strcmp(dir->parent->name, "store") == 0) {
+		e = (uint32_t)number_of(dir->name);
+		check_served(e);
+	}
+	sim.p = running;
+}
+
+/* ---- ends ---- */
+
+static bool run_is_decided(uint32_t push)
+{
+	for (uint64_t v = 1; v < VERSIONS_MAX; v++)
+		if (watch.decided[v].is && watch.decided[v].push == push &&
+		    seen_decided(v, false))
+			return true;
+	return false;
+}
+
+/* An exit code is a promise: 0 and 3 published, 1 and 2 not. */
+void watch_exit(struct proc *p)
+{
+	bool is, stage = strncmp(p->name, "engine-", 7) != 0;
+
+	if (!stage || p->code >= 128)
+		return;
+	is = run_is_decided(p->where);
+	if ((p->code == 0 || p->code == 3) && !is)
+		sim_break("I11",
+			  "%s of r%u ends with %d, and it is not "
+			  "published",
+			  p->name, p->where, p->code);
+	if ((p->code == 1 || p->code == 2) && is)
+		sim_break("I11", "%s of r%u ends with %d, and it is published",
+			  p->name, p->where, p->code);
+}
+
+static void check_empty(const char *path, const char *what)
+{
+	struct node *n = find(path, false);
+
+	for (size_t i = 0; n && i < n->in.n; i++) {
+		const char *name = n->in.v[i].name, *end = strrchr(name, '.');
+
+		if (strncmp(name, ".tmp", 4) == 0 ||
+		    (what && strcmp(what, "all") == 0) ||
+		    (what && end && strcmp(end, what) == 0))
+			sim_break("I9", "%s/%s is left behind", path, name);
+	}
+}
+
+static void check_left_behind(void)
+{
+	char path[64];
+
+	for (uint32_t i = 0; i < world.pushes; i++) {
+		if (world.push[i].code < 0)
+			continue;
+		snprintf(path, sizeof path, "/run/%s", world.push[i].run);
+		if (i + 1 == world.pushes)
+			check_empty(path, ".sock");
+	}
+	check_empty("/reg", NULL);
+	if (find("/reg/open", false))
+		sim_break("I9", "registry/open is left behind");
+	for (uint32_t e = 0; e < world.engines; e++) {
+		snprintf(path, sizeof path, "/store/%u/staging", e);
+		check_empty(path, "all");
+		snprintf(path, sizeof path, "/store/%u", e);
+		check_empty(path, NULL);
+	}
+}
+
+/* The last push met no fault: it must have healed all. */
+void watch_end_of_world(void)
+{
+	const struct push *last = &world.push[world.pushes - 1];
+
+	if (sim.broken)
+		return;
+	if (last->code == 65 && watch_oversize(last->index))
+		return;
+	if (last->code != 0)
+		sim_break("I9", "a push without a fault ends with %d",
+			  last->code);
+	for (uint32_t e = 0; e < world.engines && !sim.broken; e++) {
+		check_served(e);
+		if (watch.engine[e].said != watch.top)
+			sim_break("I9", "engine-%u serves %llu, not %llu", e,
+				  ULL(watch.engine[e].said), ULL(watch.top));
+	}
+	check_left_behind();
+	for (uint32_t i = 0; i < world.pushes; i++) {
+		const struct push *p = &world.push[i];
+		int64_t most = (world.run_ms + 120000) * SIM_MS;
+
+		if (p->ended - p->began > most)
+			sim_break("I13", "push %s took %lld s", p->run,
+				  (long long)((p->ended - p->began) / SIM_S));
+	}
+}

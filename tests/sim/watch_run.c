@@ -1,0 +1,351 @@
+/* What stages say to each other and to engines: I3 to I7, I10, I11. */
+#include "watch.h"
+
+#include "pipes/recfile.h"
+
+#include <string.h>
+
+#define ULL(x) ((unsigned long long)(x))
+
+/* ---- the plan, as it is on the disk ---- */
+
+static void learn_plan(struct seen_run *r, uint32_t push)
+{
+	char path[48];
+	struct slice all;
+	struct rec_reader rec = { .name = "plan" };
+	struct msg m;
+
+	if (r->nbuckets)
+		return;
+	snprintf(path, sizeof path, "/run/r%u/plan.weir", push);
+	if (!seen_file(path, false, &all))
+		return;
+	rec.all = all;
+	rec.off = strlen(RECFILE_MAGIC);
+	while (rec_next(&rec, &m, &watch.arena) > 0) {
+		if (m.type != M_bucket || m.bucket.id >= BUCKETS_MAX)
+			continue;
+		r->bytes[m.bucket.id] = m.bucket.bytes;
+		r->nbuckets = m.bucket.id + 1;
+	}
+}
+
+bool watch_oversize(uint32_t push)
+{
+	struct seen_run *r = &watch.run[push];
+
+	learn_plan(r, push);
+	for (uint32_t b = 0; b < r->nbuckets; b++)
+		if (world.bytes && r->bytes[b] > world.bytes)
+			return true;
+	return false;
+}
+
+/* ---- admit ---- */
+
+static void hello_of_admit(struct seen_run *r)
+{
+	r->head = r->n = 0;
+}
+
+static bool is_complete(uint32_t e)
+{
+	const struct seen_engine *s = &watch.engine[e];
+
+	return s->sealed || s->out;
+}
+
+static void check_wave(uint32_t wave, uint32_t first, uint32_t count)
+{
+	uint64_t limit = world.groups;
+
+	if (limit == 0 || limit > world.engines)
+		limit = world.engines;
+	if (first != wave * limit || count == 0 || count > limit ||
+	    first + count > world.engines)
+		sim_break("I6", "wave %u is engines %u to %u, at most %llu",
+			  wave, first, first + count - 1, ULL(limit));
+	for (uint32_t e = 0; e < first && !world.by_window; e++)
+		if (!is_complete(e))
+			sim_break("I6",
+				  "wave %u begins and engine-%u is not "
+				  "complete",
+				  wave, e);
+}
+
+static void check_credit(const struct seen_run *r)
+{
+	uint64_t n = 0, bytes = 0, fifo_n = r->n - r->head, fifo_bytes = 0;
+	uint64_t most = world.buckets;
+
+	if (world.buckets == 0 && world.bytes == 0)
+		most = 1;
+	for (uint32_t i = r->head; i < r->n; i++) {
+		uint64_t b = r->bytes[r->grant[i].bucket % BUCKETS_MAX];
+
+		fifo_bytes += b;
+		n += !r->grant[i].back;
+		bytes += r->grant[i].back ? 0 : b;
+	}
+	if ((most && n > most) || (world.bytes && bytes > world.bytes))
+		sim_break("I4",
+			  "%llu buckets of %llu bytes are reserved, at "
+			  "most %llu of %llu",
+			  ULL(n), ULL(bytes), ULL(most), ULL(world.bytes));
+	if ((most && fifo_n > most) ||
+	    (world.bytes && fifo_bytes > world.bytes))
+		sim_break("I5",
+			  "credit came back out of order: %llu buckets "
+			  "of %llu bytes are out since the oldest",
+			  ULL(fifo_n), ULL(fifo_bytes));
+}
+
+static void grant(struct seen_run *r, uint32_t push, const struct m_grant *g)
+{
+	learn_plan(r, push);
+	sim_tell("  wave %u bucket %u engines %u+%u", g->wave, g->bucket,
+		 g->first, g->count);
+	if (r->aborts)
+		sim_break("I6", "a grant after the abort");
+	if (r->n == GRANTS_SEEN)
+		return;
+	r->grant[r->n].wave = g->wave;
+	r->grant[r->n].bucket = g->bucket;
+	r->grant[r->n++].back = false;
+	check_wave(g->wave, g->first, g->count);
+	check_credit(r);
+}
+
+static void released_to_admit(struct seen_run *r, const struct m_released *m)
+{
+	for (uint32_t i = r->head; i < r->n; i++)
+		if (r->grant[i].wave == m->wave &&
+		    r->grant[i].bucket == m->bucket)
+			r->grant[i].back = true;
+	while (r->head < r->n && r->grant[r->head].back)
+		r->head++;
+}
+
+/* ---- transfer ---- */
+
+static void wave_range(uint32_t wave, uint32_t *first, uint32_t *end)
+{
+	uint64_t limit = world.groups;
+
+	if (limit == 0 || limit > world.engines)
+		limit = world.engines;
+	*first = wave * (uint32_t)limit;
+	*end = *first + (uint32_t)limit;
+	if (*end > world.engines)
+		*end = world.engines;
+}
+
+static void check_holds(const char *what, uint32_t first, uint32_t end,
+			uint32_t bucket)
+{
+	for (uint32_t e = first; e < end; e++) {
+		const struct seen_engine *s = &watch.engine[e];
+
+		if (!s->out && bucket < BUCKETS_MAX && !s->held[bucket])
+			sim_break("I7",
+				  "bucket %u is %s and engine-%u does "
+				  "not hold it",
+				  bucket, what, e);
+	}
+}
+
+static void wave_has(const char *what, uint32_t wave, uint32_t bucket)
+{
+	uint32_t first, end;
+
+	wave_range(wave, &first, &end);
+	check_holds(what, first, end, bucket);
+}
+
+static void drained(struct seen_run *r, const struct m_drained *d)
+{
+	for (uint32_t e = 0; e < world.engines; e++)
+		if (!is_complete(e))
+			sim_break("I1", "drained, and engine-%u is not sealed",
+				  e);
+	r->content = d->content;
+	r->has_content = true;
+}
+
+static void link_sent(struct proc *p, struct seen_run *r, const struct msg *m)
+{
+	switch (m->type) {
+	case M_hello:
+		if (strcmp(p->name, "admit") == 0)
+			hello_of_admit(r);
+		break;
+	case M_grant:
+		if (strcmp(p->name, "admit") == 0)
+			grant(r, p->where, &m->grant);
+		break;
+	case M_released:
+		if (strcmp(p->name, "transfer") == 0)
+			wave_has("released", m->released.wave,
+				 m->released.bucket);
+		break;
+	case M_acked:
+		if (strcmp(p->name, "transfer") == 0)
+			wave_has("acked", m->acked.wave, m->acked.bucket);
+		break;
+	case M_staged:
+		if (strcmp(p->name, "transfer") == 0)
+			check_holds("staged", 0, world.engines,
+				    m->staged.bucket);
+		break;
+	case M_sealed:
+		if (m->sealed.engine < world.engines &&
+		    !is_complete(m->sealed.engine))
+			sim_break("I6", "engine-%u is said to be sealed",
+				  m->sealed.engine);
+		break;
+	case M_drained:
+		if (strcmp(p->name, "transfer") == 0)
+			drained(r, &m->drained);
+		break;
+	case M_exclude:
+		if (strcmp(p->name, "commit") == 0 &&
+		    m->exclude.engine < world.engines)
+			watch.engine[m->exclude.engine].out = true;
+		break;
+	default:
+		break;
+	}
+}
+
+static void link_taken(struct proc *p, struct seen_run *r, const struct msg *m)
+{
+	bool admit = strcmp(p->name, "admit") == 0;
+
+	if (m->type == M_released && admit)
+		released_to_admit(r, &m->released);
+	else if (m->type == M_abort && admit)
+		r->aborts = true;
+	else if (m->type == M_abort && strcmp(p->name, "transfer") == 0)
+		r->aborted_pid = p->pid;
+}
+
+void watch_link(struct proc *p, const struct msg *m, bool sent)
+{
+	struct seen_run *r = &watch.run[p->where];
+
+	if (sent)
+		link_sent(p, r, m);
+	else
+		link_taken(p, r, m);
+}
+
+/* ---- requests to engines ---- */
+
+static void offer(struct proc *p, uint32_t e, const struct m_offer *o)
+{
+	uint32_t first, end;
+
+	if (watch.run[p->where].aborted_pid == p->pid)
+		sim_break("I6", "bucket %u is offered after the abort",
+			  o->bucket);
+	wave_range(o->wave, &first, &end);
+	sim_tell("  wave %u bucket %u", o->wave, o->bucket);
+	if (e < first || e >= end)
+		sim_break("I6", "engine-%u is offered a bucket of wave %u", e,
+			  o->wave);
+	for (uint32_t i = 0; i < first && !world.by_window; i++)
+		if (!is_complete(i))
+			sim_break("I6",
+				  "engine-%u is offered a bucket and "
+				  "engine-%u is not complete",
+				  e, i);
+}
+
+static uint64_t number_of(struct slice s)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < s.n && s.p[i] >= '0' && s.p[i] <= '9'; i++)
+		n = 10 * n + (uint64_t)(s.p[i] - '0');
+	return n;
+}
+
+/* `open` names all that the run may touch; a power cut must leave it. */
+static void begin(const struct m_begin *b, uint32_t e)
+{
+	const struct push *p = world_push(b->fence.run);
+	char path[48];
+	struct slice text;
+	struct msg m;
+
+	if (!p)
+		return;
+	snprintf(path, sizeof path, "/run/%s/plan.weir", p->run);
+	if (!seen_file(path, false, &text))
+		sim_break("I11", "engine-%u is begun without a plan", e);
+	if (watch_oversize(p->index))
+		sim_break("I8", "engine-%u is begun, and a bucket does not fit",
+			  e);
+	if (!seen_record("/reg/open", true, M_open, &m) ||
+	    m.open.epoch != b->fence.epoch || m.open.version != b->version)
+		sim_break("I9",
+			  "engine-%u is begun, and registry/open would "
+			  "not survive a power cut",
+			  e);
+	if (!seen_file("/reg/epoch", true, &text) ||
+	    number_of(text) < b->fence.epoch)
+		sim_break("I10",
+			  "epoch %llu is used, and a power cut would "
+			  "let it be used again",
+			  ULL(b->fence.epoch));
+}
+
+static void swap(const struct m_swap *s, uint32_t e)
+{
+	if (!seen_decided(s->version, true))
+		sim_break("I2",
+			  "engine-%u is told to serve version %llu, "
+			  "which is not durably decided",
+			  e, ULL(s->version));
+}
+
+/* Before the decision of its run an engine is neither paused nor resumed,
+ * unless the run is being aborted. */
+static void gate(const struct m_fence *f, const struct proc *p, uint32_t e,
+		 const char *what)
+{
+	const struct seen_engine *s = &watch.engine[e];
+
+	(void)p;
+	if (!s->begun || s->closed || s->begun_epoch != f->epoch || s->out)
+		return;
+	if (!seen_decided(s->version, false))
+		sim_break("I3",
+			  "engine-%u is asked to %s, and version %llu is "
+			  "undecided",
+			  e, what, ULL(s->version));
+}
+
+void watch_request(struct proc *p, uint32_t e, const struct msg *m)
+{
+	switch (m->type) {
+	case M_offer:
+		offer(p, e, &m->offer);
+		break;
+	case M_begin:
+		begin(&m->begin, e);
+		break;
+	case M_swap:
+		swap(&m->swap, e);
+		break;
+	case M_pause:
+		gate(&m->pause.fence, p, e, "pause");
+		break;
+	case M_resume:
+		gate(&m->resume.fence, p, e, "resume");
+		break;
+	default:
+		break;
+	}
+}

@@ -1,0 +1,76 @@
+/*
+ * world.h - a fleet, its pushes, what befalls them, and what it was all
+ * about: the checks of watch.c know the truth from here.
+ */
+#ifndef WEIR_SIM_WORLD_H
+#define WEIR_SIM_WORLD_H
+
+#include "pipes/supervise.h"
+#include "sim.h"
+
+#define ENGINES_MAX 5
+#define PUSHES_MAX 6
+#define FAULTS_MAX 24
+#define BUCKETS_MAX 64
+#define FILES_MAX 4
+
+enum fault_kind {
+	FAULT_KILL_STAGE,	/* at a step of its own */
+	FAULT_KILL_ENGINE,
+	FAULT_STOP_STAGE,	/* and continued, sometimes too late */
+	FAULT_STOP_ENGINE,
+	FAULT_CUT,		/* a connection */
+	FAULT_STALL,		/* the same: silence */
+	FAULT_DISK,		/* a write of a stage or an engine fails */
+	FAULT_POWER,		/* all die, what was not synced is lost */
+	FAULT_SIGNAL,		/* the user wants an abort */
+	FAULT_PUSH,		/* weir push is killed */
+	FAULT_TWICE,		/* a stage is started beside itself */
+	FAULT_LIE,		/* an engine's word is not true */
+	FAULT_NKINDS
+};
+
+struct fault {
+	enum fault_kind kind;
+	uint32_t push, who;	/* stage or engine */
+	int64_t when, len;	/* ns after the push began; how long */
+	uint64_t steps;
+};
+
+struct push {
+	uint32_t index;
+	char run[16];
+	struct supervisor sup;
+	struct proc *stage[STAGE_N];
+	struct file *death[STAGE_N];	/* closed when push dies */
+	bool live, killed, over;
+	int code;		/* -1: none */
+	int64_t began, ended, stop_by;
+};
+
+struct world {
+	uint32_t engines, pushes, nfaults;
+	uint64_t groups, buckets, bytes;	/* admit's limits */
+	uint64_t bucket_size;
+	int64_t stage_ms, engine_ms, load_ms, run_ms;
+	uint32_t min_engines;
+	bool by_window;
+	struct fault fault[FAULTS_MAX];
+	uint64_t only;		/* bit i: fault i happens */
+	struct push push[PUSHES_MAX];
+	struct proc *engine[ENGINES_MAX];
+	uint32_t now;		/* push at hand */
+	uint32_t lies;		/* engine + 1 that lies, 0: none */
+	bool lies_early, done;
+};
+extern struct world world;
+
+/* Runs one seed; true if nothing broke. */
+bool world_run(uint64_t seed, uint64_t only);
+/* Which push has this run; NULL: none. */
+const struct push *world_push(struct slice run);
+/* The files of a push's source, as they are. */
+struct node *world_source(uint32_t push);
+const char *world_fault_name(enum fault_kind k);
+
+#endif
