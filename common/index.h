@@ -5,9 +5,9 @@
  *
  * metadata is advisory and ignored, whatever it holds (total_size too: the
  * headers say it exactly), unless somebody asks for its texts.  Strict is the
- * rest: no other key, no name twice,
- * each file a path that srcdir_bad_path() passes; shards may be in
- * sub-directories.  Nothing is opened here; see source.h.
+ * rest: no other key, no name twice, each file a path that srcdir_bad_path()
+ * passes; shards may be in sub-directories.  Nothing is opened here; see
+ * source.h.
  *
  * Memory: 8 bytes + name for each tensor; files are kept once.
  */

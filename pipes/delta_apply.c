@@ -396,12 +396,14 @@ static int build(struct apply *a)
 static int check_place(struct apply *a)
 {
 	const char *out = a->conf->out;
-	int rc;
+	int rc, was;
 
 	if (!out || beside_is_free(out))
 		return 0;
+	was = log_quiet_thread(1);
 	rc = fit_is_target(&a->fit, out);
-	if (rc != 0)
+	log_quiet_thread(was);
+	if (rc > 0)
 		return rc;
 	return log_error(E_DATA, "%s is there already, and not version %llu",
 			 out, (unsigned long long)a->delta.version);

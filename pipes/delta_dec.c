@@ -230,7 +230,7 @@ static int read_old(const struct pass *p, uint64_t off, size_t n)
 				(off_t)(p->t->offset + off));
 
 	if (got < 0)
-		return got;
+		return log_errno(E_IO, "read %s", p->t->name);
 	if ((size_t)got < n)
 		return log_error(E_DATA, "%s became shorter while it was read",
 				 p->t->name);

@@ -50,7 +50,7 @@ static int read_one(const struct enc_tensor *t, int which, uint8_t *p,
 				(off_t)(t->offset[which] + off));
 
 	if (got < 0)
-		return got;
+		return log_errno(E_IO, "read %s", t->name[which]);
 	if ((size_t)got < n)
 		return log_error(E_DATA, "%s became shorter while it was read",
 				 t->name[which]);

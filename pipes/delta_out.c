@@ -6,10 +6,8 @@
 #include "pipes/beside.h"
 #include "pipes/markline.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define NAME_SIZE 48 /* of a file of a delta */
 
@@ -87,17 +85,15 @@ static void make_header(const struct delta_out *o, struct buf *out)
 		out->p[i] = (char)(n >> 8 * i);
 }
 
-static int put(int fd, const char *name, struct slice s,
+static int put(struct io_stream *to, struct slice s,
 	       struct digest_state *digest, struct delta_written *w)
 {
 	digest_add(digest, s.p, s.n);
 	w->bytes += s.n;
-	if (io_write_full(fd, s.p, s.n) < 0)
-		return log_errno(E_IO, "write %s", name);
-	return 0;
+	return io_stream_add(to, s.p, s.n);
 }
 
-static int write_part(struct delta_out *o, int fd, const char *name,
+static int write_part(struct delta_out *o, struct io_stream *to,
 		      struct delta_written *w)
 {
 	struct digest_state digest;
@@ -106,46 +102,49 @@ static int write_part(struct delta_out *o, int fd, const char *name,
 
 	digest_begin(&digest);
 	make_header(o, &header);
-	rc = put(fd, name, buf_slice(&header), &digest, w);
+	rc = put(to, buf_slice(&header), &digest, w);
 	buf_release(&header);
 	for (uint32_t i = o->first; rc == 0 && i < o->n; i++) {
-		rc = put(fd, name, buf_slice(&o->enc[i].payload), &digest, w);
+		rc = put(to, buf_slice(&o->enc[i].payload), &digest, w);
 		buf_release(&o->enc[i].payload);
 		o->enc[i].file = o->nfiles;
 	}
 	digest_end(&digest, &w->digest);
-	if (rc == 0 && fsync(fd) < 0)
-		rc = log_errno(E_IO, "fsync %s", name);
 	return rc;
+}
+
+static void add_written(struct delta_out *o, const struct delta_written *w)
+{
+	if ((o->nfiles & (o->nfiles - 1)) == 0)
+		o->file = xreallocarray(o->file,
+					o->nfiles ? 2 * (size_t)o->nfiles : 1,
+					sizeof *o->file);
+	o->file[o->nfiles++] = *w;
+	o->first = o->n;
+	o->held = 0;
+	o->stored += w->bytes;
 }
 
 int delta_out_flush(struct delta_out *o)
 {
 	struct delta_written w = { 0 };
 	char name[NAME_SIZE];
-	char *path;
-	int fd, rc;
+	struct io_stream to;
+	int rc;
 
 	if (o->first == o->n)
 		return 0;
 	part_name(name, o->nfiles);
-	fd = openat(o->dirfd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-		    0666);
-	path = xasprintf("%s/%s", o->path, name);
-	rc = fd < 0 ? log_errno(E_IO, "create %s", path)
-		    : write_part(o, fd, path, &w);
-	if (fd >= 0 && close(fd) < 0 && rc == 0)
-		rc = log_errno(E_IO, "close %s", path);
-	free(path);
+	rc = io_stream_open(&to, o->dirfd, name);
+	if (rc < 0)
+		return rc;
+	rc = write_part(o, &to, &w);
+	if (rc == 0)
+		rc = io_stream_replace(&to);
+	else
+		io_stream_drop(&to);
 	beside_tell("file written");
-	if ((o->nfiles & (o->nfiles - 1)) == 0)
-		o->file = xreallocarray(o->file,
-					o->nfiles ? 2 * (size_t)o->nfiles : 1,
-					sizeof *o->file);
-	o->file[o->nfiles++] = w;
-	o->first = o->n;
-	o->held = 0;
-	o->stored += w.bytes;
+	add_written(o, &w);
 	return rc;
 }
 

@@ -5,6 +5,8 @@
     slimedelta.py apply DELTA DIR [THREADS]      in place, as slime does
     slimedelta.py same A B                       equal tensors, by name
 
+or several of them, with -- in between.
+
 Knows nothing of weir: what it ignores, slime's reader ignores.
 """
 
@@ -144,5 +146,12 @@ def same(a, b):
         raise SystemExit("differ: " + " ".join(bad[:8]))
 
 
+def main(args):
+    while args:
+        end = args.index("--") if "--" in args else len(args)
+        {"diff": diff, "apply": apply, "same": same}[args[0]](*args[1:end])
+        args = args[end + 1:]
+
+
 if __name__ == "__main__":
-    {"diff": diff, "apply": apply, "same": same}[sys.argv[1]](*sys.argv[2:])
+    main(sys.argv[1:])
