@@ -336,7 +336,8 @@ static void test_ranks(void)
 	EV(DIGEST, .bucket = 0, .rank = 0, .digest = sum(3));
 	ack_share(0, 60, 3), ack_share(1, 100, 4);
 	ack_share(2, 60, 3), ack_share(3, 100, 4);
-	eq_str(seen(), " acked0", "a worker's share has its own size and digest");
+	eq_str(seen(), " acked0",
+	       "a worker's share has its own size and digest");
 	EV(DIGEST, .bucket = 0, .rank = 1, .digest = sum(4));
 	for (uint32_t r = 0; r < 4; r++)
 		moved(r, 0);
