@@ -3,6 +3,9 @@
  *
  * One shard of pseudo-random bytes: a header of MADE_HEADER bytes, then one
  * tensor for each bucket.  The directory is the test's to remove.
+ *
+ * Of two ranks the second has the same directory, and of each tensor the
+ * first half.
  */
 #ifndef WEIR_TESTS_PLANMAKE_H
 #define WEIR_TESTS_PLANMAKE_H
@@ -16,6 +19,7 @@
 
 #define MADE_HEADER 64u
 #define MADE_FILE "model.safetensors"
+#define MADE_RANKS_MAX 2u
 
 struct made {
 	char *dir;			/* the source; the plan lies beside */
@@ -58,17 +62,19 @@ static inline void made_file(struct made *d, uint32_t nbuckets, size_t tensor)
 	free(path);
 }
 
-static inline void made_head(struct made *d, struct made_records *r)
+static inline void made_head(struct made *d, struct made_records *r,
+			     uint32_t ranks)
 {
 	char *path = xasprintf("%s/" MADE_FILE, d->dir);
-	struct slice source = slice_of(d->dir);
+	struct slice source[MADE_RANKS_MAX] = { slice_of(d->dir),
+						slice_of(d->dir) };
 	struct msg m = { .type = M_version };
 	struct stat st;
 
 	BUG_ON(stat(path, &st) < 0);
 	free(path);
 	m.version = (struct m_version){ .format = 1, .model = SLICE("m"),
-					.sources = { &source, 1 },
+					.sources = { source, ranks },
 					.transport = SLICE("host"),
 					.bucket_size = 1 };
 	made_record(r, &m);
@@ -83,7 +89,8 @@ static inline void made_head(struct made *d, struct made_records *r)
 			    st.st_mtim.tv_nsec,
 	};
 	digest_of(d->bytes, MADE_HEADER, &m.file.digest);
-	made_record(r, &m);
+	for (; m.file.rank < ranks; m.file.rank++, m.file.id++)
+		made_record(r, &m);
 }
 
 static inline void made_engines(struct made_records *r,
@@ -108,37 +115,47 @@ static inline void made_engines(struct made_records *r,
 	}
 }
 
-static inline void made_buckets(struct made_records *r, uint32_t n,
-				size_t tensor)
+static inline void made_share(struct m_bucket *b, uint32_t rank,
+			      struct slice name, uint64_t *size)
 {
-	uint64_t shape = tensor;
+	if (b->id == 0)
+		b->parts.v[b->parts.n++] =
+			(struct m_part){ .kind = PART_HEADER, .file = rank,
+					 .bytes = MADE_HEADER,
+					 .total = MADE_HEADER };
+	b->parts.v[b->parts.n++] =
+		(struct m_part){ .kind = PART_TENSOR, .name = name,
+				 .dtype = SLICE("U8"), .shape = { size, 1 },
+				 .file = rank,
+				 .offset = MADE_HEADER + b->id * size[0],
+				 .bytes = size[rank], .total = size[rank] };
+}
+
+static inline void made_buckets(struct made_records *r, uint32_t n,
+				size_t tensor, uint32_t ranks)
+{
+	uint64_t size[MADE_RANKS_MAX] = { tensor, tensor / 2 };
 
 	for (uint32_t b = 0; b < n; b++) {
-		struct m_part part[2] = { { .kind = PART_HEADER,
-					    .bytes = MADE_HEADER,
-					    .total = MADE_HEADER } };
+		struct m_part part[2 * MADE_RANKS_MAX];
 		struct msg m = { .type = M_bucket, .bucket.id = b };
-		struct m_part *t = b ? part : part + 1;
 		char name[16];
 
 		snprintf(name, sizeof name, "t%03u", b);
-		*t = (struct m_part){ .kind = PART_TENSOR,
-				      .name = slice_of(name),
-				      .dtype = SLICE("U8"),
-				      .shape = { &shape, 1 },
-				      .offset = MADE_HEADER + b * tensor,
-				      .bytes = tensor,
-				      .total = tensor };
 		m.bucket.parts.v = part;
-		m.bucket.parts.n = b ? 1 : 2;
+		for (uint32_t k = 0; k < ranks; k++)
+			made_share(&m.bucket, k, slice_of(name), size);
 		m.bucket.bytes = tensor + (b ? 0 : MADE_HEADER);
+		r->end.bytes += m.bucket.bytes;
+		if (ranks > 1)
+			r->end.bytes += tensor / 2 + (b ? 0 : MADE_HEADER);
 		made_record(r, &m);
 	}
 }
 
-static inline void make_plan(struct made *d, const struct made_engine *e,
-			     uint32_t engines, uint32_t nbuckets,
-			     size_t tensor)
+static inline void make_ranked_plan(struct made *d, const struct made_engine *e,
+				    uint32_t engines, uint32_t nbuckets,
+				    size_t tensor, uint32_t ranks)
 {
 	struct made_records r = { 0 };
 	struct msg end = { .type = M_end };
@@ -149,12 +166,12 @@ static inline void make_plan(struct made *d, const struct made_engine *e,
 	*d = (struct made){ .dir = xstrdup(name) };
 	made_file(d, nbuckets, tensor);
 	digest_begin(&r.sum);
-	made_head(d, &r);
+	made_head(d, &r, ranks);
 	made_engines(&r, e, engines);
-	made_buckets(&r, nbuckets, tensor);
-	end.end = (struct m_end){ .records = r.end.records, .files = 1,
+	made_buckets(&r, nbuckets, tensor, ranks);
+	end.end = (struct m_end){ .records = r.end.records, .files = ranks,
 				  .engines = engines, .buckets = nbuckets,
-				  .tensors = nbuckets, .bytes = d->nbytes };
+				  .tensors = nbuckets, .bytes = r.end.bytes };
 	made_record(&r, &end);
 	dirfd = io_open_dir(AT_FDCWD, d->dir);
 	BUG_ON(io_replace(dirfd, "plan.weir", r.file.p, r.file.n) < 0);
@@ -162,6 +179,13 @@ static inline void make_plan(struct made *d, const struct made_engine *e,
 	close(dirfd);
 	buf_release(&r.file);
 	buf_release(&r.frame);
+}
+
+static inline void make_plan(struct made *d, const struct made_engine *e,
+			     uint32_t engines, uint32_t nbuckets,
+			     size_t tensor)
+{
+	make_ranked_plan(d, e, engines, nbuckets, tensor, 1);
 }
 
 static inline void unmake_plan(struct made *d)

@@ -13,6 +13,7 @@ static struct loop *loop;
 static struct srcfiles files;
 static struct srchash *hash;
 static struct digest got[BUCKETS], content;
+static struct digest half[BUCKETS], half_content; /* of rank 1 */
 static unsigned hashed_count, failed_count, verified_count;
 static enum source_proof proof;
 static char cause[512];
@@ -22,6 +23,8 @@ static void hashed(void *arg, uint32_t bucket, const struct digest *d)
 {
 	(void)arg;
 	got[bucket] = *d;
+	if (made.plan.nranks > 1)
+		half[bucket] = d[1];
 	if (++hashed_count == *(unsigned *)arg)
 		loop_stop(loop, 0);
 }
@@ -41,6 +44,8 @@ static void verified(void *arg, const struct digest *d, enum source_proof p)
 	(void)arg;
 	verified_count++;
 	content = *d;
+	if (made.plan.nranks > 1)
+		half_content = d[1];
 	proof = p;
 	loop_stop(loop, 0);
 }
@@ -83,23 +88,34 @@ static void finish(void)
 	loop_free(loop);
 }
 
-static void expect(struct digest *bucket, struct digest *all)
+/* The leaves of so many bytes; how many. */
+static uint32_t leaves_of(const char *p, size_t n, struct digest *leaf)
+{
+	uint32_t k = 0;
+
+	for (size_t at = 0; at < n; at += DIGEST_LEAF)
+		digest_of(p + at, n - at < DIGEST_LEAF ? n - at : DIGEST_LEAF,
+			  &leaf[k++]);
+	return k;
+}
+
+/* What comes of the first `tensor` bytes of each. */
+static void expect(size_t tensor, struct digest *bucket, struct digest *all)
 {
 	struct content c = { 0 };
 	struct digest leaf[3];
 
 	for (uint32_t b = 0; b < BUCKETS; b++) {
 		const char *p = made.bytes + MADE_HEADER + b * TENSOR;
+		uint32_t n = leaves_of(p, tensor, leaf + 1);
 		char name[8];
 
 		digest_of(made.bytes, MADE_HEADER, &leaf[0]);
-		digest_of(p, DIGEST_LEAF, &leaf[1]);
-		digest_of(p + DIGEST_LEAF, TENSOR - DIGEST_LEAF, &leaf[2]);
-		digest_of(leaf + (b != 0), (3 - (b != 0)) * DIGEST_LEN,
+		digest_of(leaf + (b != 0), (n + (b == 0)) * DIGEST_LEN,
 			  &bucket[b]);
 		snprintf(name, sizeof name, "t%03u", b);
-		BUG_ON(content_add(&c, CONTENT_TENSOR, slice_of(name), TENSOR,
-				   0, leaf + 1, 2) < 0);
+		BUG_ON(content_add(&c, CONTENT_TENSOR, slice_of(name), tensor,
+				   0, leaf + 1, n) < 0);
 	}
 	BUG_ON(content_finish(&c, all) < 0);
 	content_release(&c);
@@ -110,7 +126,7 @@ static void test_digests(void)
 	struct digest want[BUCKETS], all;
 	bool same = true;
 
-	expect(want, &all);
+	expect(TENSOR, want, &all);
 	start();
 	srchash_want(hash, 3);
 	srchash_want(hash, 3);
@@ -128,6 +144,28 @@ static void test_digests(void)
 	ok((proof == SOURCE_LEASE) == srcfiles_are_leased(&files),
 	   "by lease, where the file system has them");
 	finish();
+}
+
+static void test_ranks(void)
+{
+	static const struct made_engine engine = { { "ipc:///a", "ipc:///b" } };
+	struct digest want[2][BUCKETS], all[2];
+	bool same = true;
+
+	make_ranked_plan(&made, &engine, 1, BUCKETS, TENSOR, 2);
+	expect(TENSOR, want[0], &all[0]);
+	expect(TENSOR / 2, want[1], &all[1]);
+	start();
+	srchash_rest(hash);
+	ok(run() == 0 && verified_count == 1, "two ranks are hashed");
+	for (uint32_t b = 0; b < BUCKETS; b++)
+		same &= digest_eq(&want[0][b], &got[b]) &&
+			digest_eq(&want[1][b], &half[b]);
+	ok(same, "each rank's share of a bucket has a digest");
+	ok(digest_eq(&content, &all[0]) && digest_eq(&half_content, &all[1]),
+	   "and each rank a content digest");
+	finish();
+	unmake_plan(&made);
 }
 
 static int writable(void)
@@ -222,5 +260,6 @@ int main(void)
 	test_truncated();
 	test_other_source();
 	unmake_plan(&made);
+	test_ranks();
 	return tap_done();
 }

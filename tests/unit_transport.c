@@ -246,6 +246,63 @@ static void check_host(void)
 	tr_stop();
 }
 
+static const struct made_engine ranked[] = { { { "ipc:///a", "ipc:///b" } } };
+static struct tr_event ranked_ack[2];
+
+static void fetch(struct transport *t)
+{
+	struct tr_event e;
+
+	while (transport_poll(t, &e) > 0)
+		if (e.kind == TR_ACK)
+			ranked_ack[e.receiver] = e;
+}
+
+static void no_wake(void *arg)
+{
+	(void)arg;
+}
+
+/* What worker r gets is rank r's, in files counted from 0. */
+static void check_ranks(void)
+{
+	struct made made;
+	struct transport t;
+	const char *boot[2] = { "boot", "boot" }, *copy;
+	char *path;
+	int fd[2];
+	struct tr_env env = {
+		.plan = &made.plan, .fd = fd, .boot = boot, .wake = no_wake
+	};
+
+	make_ranked_plan(&made, ranked, 1, 2, TR_TENSOR, 2);
+	path = xasprintf("%s/" MADE_FILE, made.dir);
+	for (int i = 0; i < 2; i++)
+		fd[i] = open(path, O_RDONLY | O_CLOEXEC);
+	free(path);
+	BUG_ON(transport_open(&t, &tr_mem_ops, &env) < 0);
+	for (uint32_t r = 0; r < 2; r++)
+		BUG_ON(transport_attach(&t, r) < 0);
+	fetch(&t);
+	BUG_ON(transport_offer(&t, 0, 1) < 0);
+	for (uint32_t r = 0; r < 2; r++)
+		BUG_ON(transport_post(&t, r) < 0);
+	fetch(&t);
+	ok(ranked_ack[0].bytes == TR_TENSOR && ranked_ack[0].worker == 0,
+	   "ranks: the first worker has the first rank's share");
+	ok(ranked_ack[1].bytes == TR_TENSOR / 2 && ranked_ack[1].worker == 1,
+	   "ranks: the second the second's");
+	copy = tr_mem_file(&t, 1, 0) + MADE_HEADER + TR_TENSOR;
+	ok(memcmp(copy, made.bytes + MADE_HEADER + TR_TENSOR, TR_TENSOR / 2) ==
+			   0 &&
+		   copy[TR_TENSOR / 2] == 0 && copy[TR_TENSOR / 2 + 1] == 0,
+	   "ranks: and no more of it");
+	transport_close(&t);
+	close(fd[0]);
+	close(fd[1]);
+	unmake_plan(&made);
+}
+
 static void check_nobody_there(void)
 {
 	struct transport t;
@@ -266,6 +323,7 @@ int main(void)
 	trcheck(&host);
 	check_host();
 	check_nobody_there();
+	check_ranks();
 	ok(transport_find("host") == &tr_host_ops && !transport_find("Host"),
 	   "found by name");
 	msg_arena_release(&arena);
