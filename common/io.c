@@ -7,11 +7,12 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <signal.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -488,7 +489,8 @@ int io_remove_tree(int dirfd, const char *name)
 int io_remove_below(int dirfd)
 {
 	int fd = io_open_dir(dirfd, ".");
-	int rc = fd < 0 ? fd : each_entry_take(fd, remove_entry, TREE_DEPTH_MAX);
+	int rc =
+		fd < 0 ? fd : each_entry_take(fd, remove_entry, TREE_DEPTH_MAX);
 
 	return rc < 0 ? rc : 0;
 }
@@ -517,12 +519,25 @@ static pid_t tmp_owner(const char *name)
 	return (pid_t)pid;
 }
 
+/* One that nobody has reaped yet has ended all the same. */
+static bool is_running(pid_t pid)
+{
+	struct pollfd p = { .fd = pidfd_open(pid, 0), .events = POLLIN };
+	bool has_ended;
+
+	if (p.fd < 0)
+		return errno != ESRCH;
+	has_ended = poll(&p, 1, 0) > 0;
+	close(p.fd);
+	return !has_ended;
+}
+
 static int sweep_entry(int dirfd, const char *name, int arg)
 {
 	pid_t pid = tmp_owner(name);
 
 	(void)arg;
-	if (pid <= 0 || kill(pid, 0) == 0 || errno != ESRCH)
+	if (pid <= 0 || is_running(pid))
 		return 0;
 	if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
 		return log_errno(E_IO, "remove %s", name);

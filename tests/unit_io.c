@@ -141,18 +141,27 @@ static pid_t dead_pid(void)
 
 static void test_sweep(void)
 {
-	char dead[64], live[64];
+	char dead[64], live[64], zombie[64];
+	pid_t unreaped = fork();
+	siginfo_t ended;
 	const char *const foreign[] = { ".tmp.x", ".tmp..1", ".tmp.1.2",
 					".tmp.x.1.y", "tmp.x.999999.1" };
 
 	snprintf(dead, sizeof dead, ".tmp.a.b.%ld.0", (long)dead_pid());
 	snprintf(live, sizeof live, ".tmp.a.b.%ld.0", (long)getpid());
+	if (unreaped == 0)
+		_exit(0);
+	waitid(P_PID, (id_t)unreaped, &ended, WEXITED | WNOWAIT);
+	snprintf(zombie, sizeof zombie, ".tmp.a.b.%ld.0", (long)unreaped);
 	touch(dead);
 	touch(live);
+	touch(zombie);
 	for (size_t i = 0; i < COUNT(foreign); i++)
 		touch(foreign[i]);
-	eq_i64(io_sweep_tmp(dir), 1, "sweep removes one");
+	eq_i64(io_sweep_tmp(dir), 2, "sweep removes two");
 	ok(!is_there(dead), "that of a dead process");
+	ok(!is_there(zombie), "that of one that nobody has reaped");
+	waitpid(unreaped, NULL, 0);
 	ok(is_there(live), "not that of a live one");
 	for (size_t i = 0; i < COUNT(foreign); i++) {
 		ok(is_there(foreign[i]), "not %s", foreign[i]);
