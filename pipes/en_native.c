@@ -237,6 +237,9 @@ static int refusal(const struct engine_part *p, const struct m_refused *r)
 
 	if (r->code == E_FENCED && reborn)
 		return -E_UNAVAIL;
+	/* Its disk and memory are not ours: to us it is unavailable. */
+	if (r->code == E_IO || r->code == E_NOMEM)
+		return -E_UNAVAIL;
 	return r->code ? -(int)r->code : -E_PROTO;
 }
 

@@ -216,7 +216,7 @@ load cases
 	fake d
 	fleet a c d
 	run --separate-stderr push "$T/two"
-	refused 74 "engine c" "probe"
+	refused 69 "engine c" "probe"
 	assert_equal "$(asked d begin)" 0
 	still_one a
 	stop c
