@@ -248,6 +248,8 @@ int commit_plan_open(struct commit_io *c, const struct m_end *end)
 {
 	int rc = plan_open(&c->plan, c->s->run.dirfd, PLAN_FILE);
 
+	if (rc == -E_NOINPUT)
+		return log_error(E_NOINPUT, "%s holds no plan", c->s->run.path);
 	if (rc < 0)
 		return rc;
 	c->has_plan = true;

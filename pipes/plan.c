@@ -51,11 +51,13 @@ close_input:
 	return rc;
 }
 
-static int read_plan(int dirfd, struct m_end *end)
+static int read_plan(const struct run *r, struct m_end *end)
 {
 	struct plan p;
-	int rc = plan_open(&p, dirfd, PLAN_FILE);
+	int rc = plan_open(&p, r->dirfd, PLAN_FILE);
 
+	if (rc == -E_NOINPUT)
+		return log_error(E_NOINPUT, "%s holds no plan", r->path);
 	if (rc < 0)
 		return rc;
 	*end = p.end;
@@ -64,9 +66,10 @@ static int read_plan(int dirfd, struct m_end *end)
 }
 
 /* Another instance was faster: fine if it planned the same. */
-static int compare_plan(int dirfd, const struct m_end *ours, struct m_end *end)
+static int compare_plan(const struct run *r, const struct m_end *ours,
+			struct m_end *end)
 {
-	int rc = read_plan(dirfd, end);
+	int rc = read_plan(r, end);
 
 	if (rc == 0 && !digest_eq(&ours->digest, &end->digest))
 		return log_error(E_AGAIN, "the run holds another plan");
@@ -83,10 +86,10 @@ static int prepare(struct stage *s)
 	int rc;
 
 	if (faccessat(dirfd, PLAN_FILE, F_OK, 0) == 0)
-		return read_plan(dirfd, &p->end);
+		return read_plan(&s->run, &p->end);
 	rc = write_plan(p->conf, dirfd, PLAN_FILE, s, &ours);
 	if (rc == -E_AGAIN && !stage_is_interrupted(s))
-		return compare_plan(dirfd, &ours, &p->end);
+		return compare_plan(&s->run, &ours, &p->end);
 	if (rc < 0)
 		return rc;
 	p->end = ours;

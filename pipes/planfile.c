@@ -384,8 +384,6 @@ int plan_open(struct plan *p, int dirfd, const char *name)
 
 	*p = (struct plan){ 0 };
 	rc = rec_open_map(&p->rec, dirfd, name);
-	if (rc == -E_NOINPUT)
-		return log_error(E_NOINPUT, "there is no plan %s", name);
 	if (rc < 0)
 		return rc;
 	digest_begin(&r.digest);

@@ -71,7 +71,8 @@ struct plan {
 	struct m_end end;
 };
 
-/* dirfd/name: usually a run directory and PLAN_FILE. */
+/* dirfd/name: usually a run directory and PLAN_FILE.  -E_NOINPUT, unlogged
+ * (the caller knows the directory's name): there is none. */
 int plan_open(struct plan *p, int dirfd, const char *name);
 void plan_close(struct plan *p);
 /* Bytes of a bucket that are one rank's, and all of them. */

@@ -225,11 +225,10 @@ int registry_plan(struct registry *r, uint64_t version, struct plan *out)
 	if (vfd < 0)
 		return vfd == -E_NOINPUT ? 0 : vfd;
 	rc = decision_is_there(vfd);
-	if (rc > 0 && faccessat(vfd, "plan", F_OK, 0) < 0)
-		rc = 0;
 	if (rc > 0) {
 		rc = plan_open(out, vfd, "plan");
-		rc = rc < 0 ? rc : 1;
+		if (rc == 0 || rc == -E_NOINPUT)
+			rc = rc == 0;
 	}
 	close(vfd);
 	return rc;

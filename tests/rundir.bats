@@ -47,6 +47,17 @@ in_run() {
 	holds a "$T/one"
 }
 
+@test "a run without a plan: one line, which names it" {
+	local stage
+
+	for stage in admit transfer; do
+		mkdir -m 700 "$T/$stage"
+		run --separate-stderr "weir-$stage" --run "$T/$stage" \
+			--stage-timeout 100ms
+		one_line_error 66 "$T/$stage holds no plan"
+	done
+}
+
 @test "--run of another run than the hand-off's is refused" {
 	one_engine
 	mkdir -m 0700 "$T/r"
