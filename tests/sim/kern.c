@@ -284,7 +284,12 @@ static void go(void **from, struct task *to_task, void *to)
 __attribute__((no_sanitize("address", "undefined"))) static void
 copy_vars(char *to, const char *from, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
+	volatile uint64_t *a = (volatile uint64_t *)(void *)to;
+	const uint64_t *b = (const uint64_t *)(const void *)from;
+
+	for (size_t i = 0; i < n / sizeof *b; i++)
+		a[i] = b[i];
+	for (size_t i = n - n % sizeof *b; i < n; i++)
 		*(volatile char *)(to + i) = from[i];
 }
 #else
@@ -320,9 +325,12 @@ static void load(struct proc *p)
 {
 	if (loaded == p)
 		return;
-	if (loaded)
+	if (loaded) {
 		save_vars(loaded->data);
+		loaded->log_name = log_name();
+	}
 	load_vars(p->data);
+	log_init(p->log_name, LOG_WARN);
 	loaded = p;
 }
 
@@ -466,6 +474,7 @@ struct proc *proc_start(const char *name, prog_main *main, char *const *argv,
 	p->main = main;
 	p->pid = ++sim.last_pid;
 	p->began = sim.now;
+	p->log_name = "weir";
 	p->supervisor_fd = -1;
 	while (argv[p->argc])
 		p->argc++;

@@ -75,6 +75,7 @@ struct proc {
 	char name[32];		/* "commit", "engine-2" */
 	int pid, argc;
 	int64_t began;
+	const char *log_name;
 	char **argv;
 	void (*ended)(struct proc *p, void *arg);
 	void *arg;

@@ -400,11 +400,11 @@ static void put_index(uint32_t push, uint32_t shards, uint32_t tensors)
 	disk_put(path, json, (size_t)n);
 }
 
-static void make_source(uint32_t push, uint32_t shards, struct rng *r)
+static void make_source(uint32_t push, uint32_t shards, uint32_t tensors,
+			struct rng *r)
 {
 	char path[64];
 	static const char config[] = "{\"model_type\":\"sim\"}\n";
-	uint32_t tensors = 2 + (uint32_t)rng_below(r, 3);
 
 	snprintf(path, sizeof path, "/src/%u", push);
 	disk_mkdirs(path);
@@ -753,6 +753,7 @@ static void choose_world(struct rng *r)
 static void build(struct rng *r)
 {
 	uint32_t shards = 1 + (uint32_t)rng_below(r, 2);
+	uint32_t tensors = 2 + (uint32_t)rng_below(r, 3);
 
 	write_boot_id();
 	disk_mkdirs("/sock");
@@ -764,7 +765,7 @@ static void build(struct rng *r)
 		p->index = i;
 		p->code = -1;
 		snprintf(p->run, sizeof p->run, "r%u", i);
-		make_source(i, shards, r);
+		make_source(i, shards, tensors, r);
 	}
 	for (uint32_t i = 0; i < world.engines; i++) {
 		char path[32];
