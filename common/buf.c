@@ -70,11 +70,6 @@ struct slice slice_of(const char *s)
 	return (struct slice){ s, strlen(s) };
 }
 
-bool slice_eq(struct slice a, struct slice b)
-{
-	return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
-}
-
 int slice_cmp(struct slice a, struct slice b)
 {
 	size_t n = a.n < b.n ? a.n : b.n;
@@ -113,9 +108,12 @@ char *buf_reserve(struct buf *b, size_t n)
 
 void buf_add(struct buf *b, const void *p, size_t n)
 {
+	char *to;
+
 	if (n == 0)
 		return;
-	memcpy(buf_reserve(b, n), p, n);
+	to = n < b->cap - b->n ? b->p + b->n : buf_reserve(b, n);
+	memcpy(to, p, n);
 	b->n += n;
 }
 

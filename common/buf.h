@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -27,7 +28,8 @@ struct slice {
 	size_t n;
 };
 
-#define SLICE(lit) ((struct slice){ (lit), sizeof(lit) - 1 })
+#define SLICE_INIT(lit) { (lit), sizeof(lit) - 1 }	/* in a table */
+#define SLICE(lit) ((struct slice)SLICE_INIT(lit))
 /* for printf("%.*s", SLICE_ARG(s)) */
 #define SLICE_ARG(s) ((int)(s).n), ((s).p ? (s).p : "")
 
@@ -38,7 +40,10 @@ static inline const char *plural(uint64_t n)
 }
 
 struct slice slice_of(const char *s);
-bool slice_eq(struct slice a, struct slice b);
+static inline bool slice_eq(struct slice a, struct slice b)
+{
+	return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
 int slice_cmp(struct slice a, struct slice b);	/* bytewise, as memcmp */
 
 /* Owned bytes that grow.  {0} is an empty one. */

@@ -1,11 +1,10 @@
 /*
- * names.h - the order of very many names, at 8 bytes each.
+ * names.h - very many names, sorted at 8 bytes each: which are equal?
  *
- * The names stay where they are; a callback reaches them by number.  The
- * order is by hash, then bytewise, so that comparing seldom touches a name:
- * it finds equal names and joins two sets (step through both with
- * names_cmp()), and means nothing to people.  O(n log n) whatever the names
- * are.  Pure.
+ * The names stay where they are; a callback reaches them by number.  They are
+ * sorted by hash, then bytewise, and only names of one hash are looked at for
+ * it: a million of them lie in no cache.  The order means nothing to people.
+ * O(n log n) whatever the names are.  Pure.
  */
 #ifndef WEIR_NAMES_H
 #define WEIR_NAMES_H
@@ -34,5 +33,10 @@ int names_cmp(const struct names *a, uint32_t ka, const struct names *b,
 /* Is a name there twice?  The numbers of the two, smaller first. */
 bool names_find_twice(const struct names *t, uint32_t *first,
 		      uint32_t *second);
+
+#define NAMES_NONE UINT32_MAX
+/* in_b[i], for each number i of a: the number in b of the same name, any if b
+ * has it twice, or NAMES_NONE. */
+void names_join(const struct names *a, const struct names *b, uint32_t *in_b);
 
 #endif

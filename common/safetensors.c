@@ -17,9 +17,10 @@ static_assert(ST_HEADER_MAX < NAMES_MAX, "32-bit offsets reach every name");
 
 static const struct {
 	const char *name;
-	unsigned bits;
+	unsigned char len; /* of the name */
+	unsigned char bits;
 } dtypes[ST_NDTYPES] = {
-#define X(n, b) [ST_##n] = { #n, b },
+#define X(n, b) [ST_##n] = { #n, sizeof #n - 1, b },
 	ST_DTYPE_LIST(X)
 #undef X
 };
@@ -70,7 +71,8 @@ enum st_dtype st_dtype_of(struct slice name)
 {
 	enum st_dtype d = 0;
 
-	while (d < ST_NDTYPES && !slice_eq(name, slice_of(dtypes[d].name)))
+	while (d < ST_NDTYPES && (dtypes[d].len != name.n ||
+				  memcmp(dtypes[d].name, name.p, name.n) != 0))
 		d++;
 	return d;
 }
@@ -334,23 +336,23 @@ static int end_tensor(struct reader *r)
 static int on_field(struct reader *r, enum json_event ev, struct slice text)
 {
 	static const struct {
-		const char *name;
+		struct slice name;
 		enum field field;
 		enum state state;
 	} known[] = {
-		{ "dtype", DTYPE, DTYPE_VALUE },
-		{ "shape", SHAPE, SHAPE_START },
-		{ "data_offsets", OFFSETS, OFFSETS_START },
+		{ SLICE_INIT("dtype"), DTYPE, DTYPE_VALUE },
+		{ SLICE_INIT("shape"), SHAPE, SHAPE_START },
+		{ SLICE_INIT("data_offsets"), OFFSETS, OFFSETS_START },
 	};
 
 	if (ev == JSON_OBJECT_END)
 		return end_tensor(r);
 	for (size_t i = 0; i < COUNT(known); i++) {
-		if (!slice_eq(text, slice_of(known[i].name)))
+		if (!slice_eq(text, known[i].name))
 			continue;
 		if (r->fields & known[i].field)
 			return TENSOR_ERROR(r, &r->t, "%s twice",
-					    known[i].name);
+					    known[i].name.p);
 		r->fields |= known[i].field;
 		r->state = known[i].state;
 		return 0;

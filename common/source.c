@@ -483,45 +483,60 @@ static int mapped_elsewhere(const struct opening *o, uint32_t tensor,
 			 path_of(o->s, tensor), x->file[x->entry[entry].file]);
 }
 
-/* One walk along both orders.  A name that is in two headers meets its one
- * entry twice, so that the wrong file of the two is found here too. */
-static int join(const struct opening *o, const struct names *have)
+/* Each tensor has its entry, and it leads to its file: so one that is in two
+ * headers is in the wrong one of them. */
+static int check_tensors(const struct opening *o, const uint32_t *entry)
 {
-	const struct names *want = &o->index.order;
-	uint32_t h = 0, w = 0;
-	bool met = false;
+	const struct source *s = o->s;
+	uint32_t shard = 0; /* shards are the index's files, in its order */
 
-	while (h < have->n || w < want->n) {
-		int c = h == have->n   ? 1
-			: w == want->n ? -1
-				       : names_cmp(have, h, want, w);
-		uint32_t tensor = c <= 0 ? names_id(have, h) : 0;
-		uint32_t entry = c >= 0 ? names_id(want, w) : 0;
+	for (uint32_t f = 0; f < s->nfiles; f++) {
+		uint32_t i = s->file[f].first, end = i + s->file[f].st.n;
 
-		if (c < 0)
-			return not_in_index(o, tensor);
-		if (c > 0 && !met)
-			return not_in_header(o, entry);
-		if (c == 0 && strcmp(path_of(o->s, tensor),
-				     o->index.file[o->index.entry[entry].file]))
-			return mapped_elsewhere(o, tensor, entry);
-		met = c == 0;
-		h += met;
-		w += !met;
+		for (; i < end; i++) {
+			if (entry[i] == NAMES_NONE)
+				return not_in_index(o, i);
+			if (o->index.entry[entry[i]].file != shard)
+				return mapped_elsewhere(o, i, entry[i]);
+		}
+		shard += s->file[f].kind == SOURCE_SHARD;
 	}
 	return 0;
 }
 
+/* Each tensor has an entry of its own: is one left over? */
+static int check_entries(const struct opening *o, const uint32_t *entry)
+{
+	uint32_t n = o->index.n, i = 0;
+	bool *met;
+
+	if (o->s->ntensors == n)
+		return 0;
+	met = xcalloc(n, sizeof *met);
+	for (uint32_t k = 0; k < o->s->ntensors; k++)
+		met[entry[k]] = true;
+	while (i < n && met[i])
+		i++;
+	free(met);
+	return i < n ? not_in_header(o, i) : 0;
+}
+
 static int check_index(const struct opening *o)
 {
+	uint32_t *entry;
 	struct names have;
 	int rc;
 
 	if (!o->has_index)
 		return 0;
+	entry = xreallocarray(NULL, o->s->ntensors, sizeof *entry);
 	names_sort(&have, name_of, o->s, o->s->ntensors);
-	rc = join(o, &have);
+	names_join(&have, &o->index.order, entry);
 	names_release(&have);
+	rc = check_tensors(o, entry);
+	if (rc == 0)
+		rc = check_entries(o, entry);
+	free(entry);
 	return rc;
 }
 

@@ -8,58 +8,60 @@
 
 /* Modules that some engine loads as one, with the name that they share. */
 static const struct {
-	const char *module, *fused;
+	struct slice module;
+	const char *fused;
 } fused[] = {
-	{ "q_proj", "{q,k,v}_proj" },
-	{ "k_proj", "{q,k,v}_proj" },
-	{ "v_proj", "{q,k,v}_proj" },
-	{ "wq", "{wq,wk,wv}" },
-	{ "wk", "{wq,wk,wv}" },
-	{ "wv", "{wq,wk,wv}" },
-	{ "query", "{query,key,value}" },
-	{ "key", "{query,key,value}" },
-	{ "value", "{query,key,value}" },
-	{ "gate_proj", "{gate,up}_proj" },
-	{ "up_proj", "{gate,up}_proj" },
-	{ "w1", "{w1,w3}" },
-	{ "w3", "{w1,w3}" },
-	{ "q_a_proj", "{q,kv}_a_proj" },
-	{ "kv_a_proj", "{q,kv}_a_proj" },
-	{ "kv_a_proj_with_mqa", "{q,kv}_a_proj" },
-	{ "in_proj_qkv", "in_proj_{qkv,z}" },
-	{ "in_proj_z", "in_proj_{qkv,z}" },
-	{ "in_proj_a", "in_proj_{a,b}" },
-	{ "in_proj_b", "in_proj_{a,b}" },
+	{ SLICE_INIT("q_proj"), "{q,k,v}_proj" },
+	{ SLICE_INIT("k_proj"), "{q,k,v}_proj" },
+	{ SLICE_INIT("v_proj"), "{q,k,v}_proj" },
+	{ SLICE_INIT("wq"), "{wq,wk,wv}" },
+	{ SLICE_INIT("wk"), "{wq,wk,wv}" },
+	{ SLICE_INIT("wv"), "{wq,wk,wv}" },
+	{ SLICE_INIT("query"), "{query,key,value}" },
+	{ SLICE_INIT("key"), "{query,key,value}" },
+	{ SLICE_INIT("value"), "{query,key,value}" },
+	{ SLICE_INIT("gate_proj"), "{gate,up}_proj" },
+	{ SLICE_INIT("up_proj"), "{gate,up}_proj" },
+	{ SLICE_INIT("w1"), "{w1,w3}" },
+	{ SLICE_INIT("w3"), "{w1,w3}" },
+	{ SLICE_INIT("q_a_proj"), "{q,kv}_a_proj" },
+	{ SLICE_INIT("kv_a_proj"), "{q,kv}_a_proj" },
+	{ SLICE_INIT("kv_a_proj_with_mqa"), "{q,kv}_a_proj" },
+	{ SLICE_INIT("in_proj_qkv"), "in_proj_{qkv,z}" },
+	{ SLICE_INIT("in_proj_z"), "in_proj_{qkv,z}" },
+	{ SLICE_INIT("in_proj_a"), "in_proj_{a,b}" },
+	{ SLICE_INIT("in_proj_b"), "in_proj_{a,b}" },
 };
 
 /* What a module's parameters are called; "weight." begins more of them. */
-static const char *const params[] = {
-	"weight",
-	"bias",
-	"scale",
-	"weight_scale",
-	"weight_scale_inv",
-	"weight_scale_2",
-	"weight_global_scale",
-	"weight_packed",
-	"weight_shape",
-	"weight_zero_point",
-	"weight_g_idx",
-	"input_scale",
-	"input_global_scale",
-	"input_zero_point",
-	"output_scale",
-	"k_scale",
-	"v_scale",
-	"qweight",
-	"qzeros",
-	"scales",
-	"g_idx",
+static const struct slice params[] = {
+	SLICE_INIT("weight"),
+	SLICE_INIT("bias"),
+	SLICE_INIT("scale"),
+	SLICE_INIT("weight_scale"),
+	SLICE_INIT("weight_scale_inv"),
+	SLICE_INIT("weight_scale_2"),
+	SLICE_INIT("weight_global_scale"),
+	SLICE_INIT("weight_packed"),
+	SLICE_INIT("weight_shape"),
+	SLICE_INIT("weight_zero_point"),
+	SLICE_INIT("weight_g_idx"),
+	SLICE_INIT("input_scale"),
+	SLICE_INIT("input_global_scale"),
+	SLICE_INIT("input_zero_point"),
+	SLICE_INIT("output_scale"),
+	SLICE_INIT("k_scale"),
+	SLICE_INIT("v_scale"),
+	SLICE_INIT("qweight"),
+	SLICE_INIT("qzeros"),
+	SLICE_INIT("scales"),
+	SLICE_INIT("g_idx"),
 };
 
 /* Of parameters that are named like modules: experts.down_proj_scales. */
-static const char *const tails[] = {
-	"_scale_inv", "_scales", "_blocks", "_scale", "_bias",
+static const struct slice tails[] = {
+	SLICE_INIT("_scale_inv"), SLICE_INIT("_scales"), SLICE_INIT("_blocks"),
+	SLICE_INIT("_scale"),	  SLICE_INIT("_bias"),
 };
 
 /* ---- rules ---- */
@@ -177,7 +179,7 @@ static bool any_rule_key(const struct together *t, struct slice name,
 static bool is_param(struct slice leaf)
 {
 	for (size_t i = 0; i < COUNT(params); i++)
-		if (slice_eq(slice_of(params[i]), leaf))
+		if (slice_eq(params[i], leaf))
 			return true;
 	return false;
 }
@@ -195,9 +197,10 @@ static size_t last_part(struct slice name)
 static struct slice without_tail(struct slice name)
 {
 	for (size_t i = 0; i < COUNT(tails); i++) {
-		size_t n = strlen(tails[i]);
+		size_t n = tails[i].n;
 
-		if (name.n > n && memcmp(name.p + name.n - n, tails[i], n) == 0)
+		if (name.n > n &&
+		    memcmp(name.p + name.n - n, tails[i].p, n) == 0)
 			return (struct slice){ name.p, name.n - n };
 	}
 	return name;
@@ -226,7 +229,7 @@ static void built_in_key(struct slice name, struct buf *key)
 	struct slice last = { module.p + at, module.n - at };
 
 	for (size_t i = 0; i < COUNT(fused); i++) {
-		if (!slice_eq(slice_of(fused[i].module), last))
+		if (!slice_eq(fused[i].module, last))
 			continue;
 		buf_add(key, module.p, at);
 		buf_addf(key, "%s", fused[i].fused);
@@ -248,8 +251,10 @@ enum together_kind together_key(const struct together *t, struct slice name,
 
 /* ---- links ---- */
 
+#define BLOCK 32u /* names */
+
 struct seat {
-	uint64_t hash; /* 0: free */
+	uint32_t tag;  /* of the group's hash; 0: free */
 	uint32_t last; /* of the group, so far */
 };
 
@@ -261,14 +266,19 @@ static uint64_t hash_key(const struct buf *key, enum together_kind kind)
 
 	digest_of(key->p, key->n, &d);
 	memcpy(&h, d.b, sizeof h);
-	return (h ^ kind) | 1;
+	return h ^ (uint64_t)kind << 33; /* in the tag, not its lowest bit */
+}
+
+static uint32_t tag_of(uint64_t hash)
+{
+	return (uint32_t)(hash >> 32) | 1;
 }
 
 static struct seat *seat_of(struct seat *v, uint64_t mask, uint64_t hash)
 {
-	uint64_t i = (hash >> 1) & mask;
+	uint64_t i = hash & mask;
 
-	while (v[i].hash && v[i].hash != hash)
+	while (v[i].tag && v[i].tag != tag_of(hash))
 		i = (i + 1) & mask;
 	return &v[i];
 }
@@ -282,29 +292,46 @@ static uint64_t seats_for(uint32_t n)
 	return seats;
 }
 
+/* 0: it is in no group. */
+static uint64_t hash_group(const struct together *t, struct slice name,
+			   struct buf *key)
+{
+	enum together_kind kind;
+
+	buf_clear(key);
+	kind = together_key(t, name, key);
+	return kind == TOGETHER_ALONE ? 0 : hash_key(key, kind);
+}
+
+static void take_seat(struct together_links *l, struct seat *s, uint64_t hash,
+		      uint32_t i)
+{
+	if (s->tag)
+		l->next[s->last] = i;
+	*s = (struct seat){ tag_of(hash), i };
+}
+
+/* Seats of many names lie in no cache: those of a block are fetched while its
+ * names are hashed. */
 void together_link(struct together_links *l, const struct together *t,
 		   names_fn *get, const void *ctx, uint32_t n)
 {
-	uint64_t seats = seats_for(n);
-	struct seat *v = xcalloc(seats, sizeof *v);
+	uint64_t mask = seats_for(n) - 1, hash[BLOCK];
+	struct seat *v = xcalloc(mask + 1, sizeof *v);
 	struct buf key = { 0 };
 
 	l->next = xreallocarray(NULL, n ? n : 1, sizeof *l->next);
-	for (uint32_t i = 0; i < n; i++) {
-		enum together_kind kind;
-		struct seat *s;
-		uint64_t hash;
-
-		l->next[i] = TOGETHER_END;
-		buf_clear(&key);
-		kind = together_key(t, get(ctx, i), &key);
-		if (kind == TOGETHER_ALONE)
-			continue;
-		hash = hash_key(&key, kind);
-		s = seat_of(v, seats - 1, hash);
-		if (s->hash)
-			l->next[s->last] = i;
-		*s = (struct seat){ hash, i };
+	for (uint32_t i = 0, m; i < n; i += m) {
+		m = n - i < BLOCK ? n - i : BLOCK;
+		for (uint32_t k = 0; k < m; k++) {
+			l->next[i + k] = TOGETHER_END;
+			hash[k] = hash_group(t, get(ctx, i + k), &key);
+			__builtin_prefetch(&v[hash[k] & mask], 1);
+		}
+		for (uint32_t k = 0; k < m; k++)
+			if (hash[k])
+				take_seat(l, seat_of(v, mask, hash[k]), hash[k],
+					  i + k);
 	}
 	buf_release(&key);
 	free(v);

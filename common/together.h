@@ -17,9 +17,9 @@
  * Rules are bounded: in length, without back-references, and the product of
  * all {n,m} in one too, so that compiling and matching stay small.
  *
- * Linking costs 4 bytes for each name, and 16 to 43 more while it runs.
- * Groups are found by a 64-bit hash of their key: two that collide would be
- * kept together, which harms nobody.  Pure.
+ * Linking costs 4 bytes for each name, and 11 to 22 more while it runs.
+ * Groups are found by a hash of their key: two that collide would be kept
+ * together, which harms nobody.  Pure.
  */
 #ifndef WEIR_TOGETHER_H
 #define WEIR_TOGETHER_H
