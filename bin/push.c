@@ -11,7 +11,7 @@ int main(int argc, char **argv)
 
 	if (rc != 0)
 		return err_exit_code(rc);
-	code = push_run(&conf);
+	code = push_run(push_spec(), &conf);
 	opt_release(push_spec(), &conf);
 	return code;
 }

@@ -17,6 +17,7 @@ static const struct opt_name programs[] = {
 	{ "transfer", "let the engines copy, hash the source beside them" },
 	{ "commit", "say whether: probe, receipts, decision, swap" },
 	{ "push", "push a checkpoint to a fleet, all or nothing" },
+	{ "rollback", "publish an older version again, as a new number" },
 	{ "engine", "receive weights beside an inference engine" },
 	{ "status", "show what is published and what is served" },
 	{ "watch", "tell each version that is published" },
@@ -25,8 +26,7 @@ static const struct opt_name programs[] = {
 };
 
 /* Names that documents of weir's design use already. */
-static const char *const to_come[] = { "bench", "keygen", "rollback",
-				       "timeline" };
+static const char *const to_come[] = { "bench", "keygen", "timeline" };
 
 static int written(void)
 {

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NAMES_SHOWN 16 /* of a fleet, in a message */
+
 static const char *const kind_name[] = {
 #define X(id, name) [FLEET_##id] = name,
 	FLEET_KIND_LIST(X)
@@ -49,17 +51,58 @@ bool fleet_is_name(struct slice s)
 	return s.n >= 1 && s.n <= FLEET_NAME_MAX;
 }
 
+static void release_engine(struct fleet_engine *e)
+{
+	for (uint32_t w = 0; w < e->nworkers; w++)
+		free(e->endpoint[w]);
+	free(e->endpoint);
+	free(e->name);
+	free(e->url);
+}
+
+static int no_such_engine(const struct fleet *f, const char *name)
+{
+	struct buf b = { 0 };
+	int rc;
+
+	for (uint32_t i = 0; i < f->n && i < NAMES_SHOWN; i++)
+		buf_addf(&b, "%s%s", i ? ", " : "", f->engine[i].name);
+	rc = log_error(E_USAGE,
+		       "--only %s: no engine of that name; there are %s%s",
+		       name, buf_cstr(&b), f->n > NAMES_SHOWN ? ", ..." : "");
+	buf_release(&b);
+	return rc;
+}
+
+static bool is_named(const struct fleet_engine *e, char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(e->name, names[i]) == 0)
+			return true;
+	return false;
+}
+
+int fleet_keep(struct fleet *f, char *const *names, size_t n)
+{
+	uint32_t kept = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (!fleet_find(f, slice_of(names[i])))
+			return no_such_engine(f, names[i]);
+	for (uint32_t i = 0; i < f->n; i++) {
+		if (is_named(&f->engine[i], names, n))
+			f->engine[kept++] = f->engine[i];
+		else
+			release_engine(&f->engine[i]);
+	}
+	f->n = kept;
+	return 0;
+}
+
 void fleet_release(struct fleet *f)
 {
-	for (uint32_t i = 0; i < f->n; i++) {
-		struct fleet_engine *e = &f->engine[i];
-
-		for (uint32_t w = 0; w < e->nworkers; w++)
-			free(e->endpoint[w]);
-		free(e->endpoint);
-		free(e->name);
-		free(e->url);
-	}
+	for (uint32_t i = 0; i < f->n; i++)
+		release_engine(&f->engine[i]);
 	free(f->engine);
 	free(f->model);
 	*f = (struct fleet){ 0 };

@@ -70,6 +70,8 @@ int fleet_add_endpoint(struct fleet *f, const char *spec);
 /* What all ways of filling a fleet share at their end: there is an engine,
  * and no name or native endpoint twice.  fleet_parse() has done it. */
 int fleet_check(const struct fleet *f, const char *name);
+/* Only the engines of these names stay.  -E_USAGE for one that is not there. */
+int fleet_keep(struct fleet *f, char *const *names, size_t n);
 void fleet_release(struct fleet *f);
 
 const char *fleet_kind_name(enum fleet_kind k);

@@ -63,6 +63,20 @@ static bool is_last_home(const void *m, const void *event)
 	return true;
 }
 
+/* Is no other engine in? */
+static bool is_alone(const void *m, const void *event)
+{
+	const struct commit *c = m;
+
+	(void)event;
+	return commit_in(c) == 1;
+}
+
+static bool is_alone_untouched(const void *m, const void *event)
+{
+	return is_alone(m, event) && !((const struct commit *)m)->touched;
+}
+
 static bool is_untouched(const void *m, const void *event)
 {
 	(void)event;
@@ -136,6 +150,12 @@ static void open_run(void *m, const void *event)
 	put(m, CA_OPEN, 0);
 }
 
+static void seek(void *m, const void *event)
+{
+	(void)event;
+	put(m, CA_SEEK, 0);
+}
+
 static void begin(void *m, const void *event)
 {
 	struct commit *c = m;
@@ -195,6 +215,39 @@ static void verdict_same(void *m, const void *event)
 {
 	((struct commit *)m)->published = true;
 	verdict(m, event);
+}
+
+/* It needs nothing, and counts as one of those that are needed. */
+static void there(void *m, const void *event)
+{
+	struct commit *c = m;
+	struct commit_engine *g = of(c, event);
+
+	g->out = g->there = true;
+	if (c->min > 1)
+		c->min--;
+}
+
+static void there_open(void *m, const void *event)
+{
+	there(m, event);
+	open_run(m, event);
+}
+
+static void there_same(void *m, const void *event)
+{
+	struct commit *c = m;
+
+	there(c, event);
+	c->same = true;
+	verdict_same(c, event);
+}
+
+/* Restarted behind the last swap: what was touched is brought home. */
+static void there_swap(void *m, const void *event)
+{
+	there(m, event);
+	swap(m, event);
 }
 
 static void refuse(void *m, const void *event)
@@ -313,6 +366,11 @@ static const struct fsm_edge edges[] = {
 	{ CS_PROBE,   CE_PROBED,    is_out, NULL, CS_PROBE, LATE },
 	{ CS_PROBE,   CE_PROBED,    is_last, open_run, CS_OPEN, NULL },
 	{ CS_PROBE,   CE_PROBED,    NULL, answered, CS_PROBE, NULL },
+	{ CS_PROBE,   CE_THERE,     is_out, NULL, CS_PROBE, LATE },
+	{ CS_PROBE,   CE_THERE,     is_alone_untouched, there_same, CS_DONE, NULL },
+	{ CS_PROBE,   CE_THERE,     is_alone, there_swap, CS_SWAP, NULL },
+	{ CS_PROBE,   CE_THERE,     is_last, there_open, CS_OPEN, NULL },
+	{ CS_PROBE,   CE_THERE,     NULL, there, CS_PROBE, NULL },
 	{ CS_PROBE,   CE_LOST,      is_out, NULL, CS_PROBE, LATE },
 	{ CS_PROBE,   CE_LOST,      spare_last, exclude_open, CS_OPEN, NULL },
 	{ CS_PROBE,   CE_LOST,      can_spare, exclude, CS_PROBE, NULL },
@@ -324,6 +382,7 @@ static const struct fsm_edge edges[] = {
 
 	{ CS_OPEN,    CE_OPENED,    NULL, begin, CS_BEGIN, NULL },
 	{ CS_OPEN,    CE_SAME,      NULL, hash_only, CS_HASH, NULL },
+	{ CS_OPEN,    CE_SEEK,      NULL, seek, CS_SEEK, NULL },
 	{ CS_OPEN,    CE_LOST,      is_out, NULL, CS_OPEN, LATE },
 	{ CS_OPEN,    CE_LOST,      can_spare, exclude, CS_OPEN, NULL },
 	{ CS_OPEN,    CE_LOST,      is_untouched, refuse, CS_DONE, NULL },
@@ -331,6 +390,12 @@ static const struct fsm_edge edges[] = {
 	{ CS_OPEN,    CE_FAIL,      is_untouched, refuse, CS_DONE, NULL },
 	{ CS_OPEN,    CE_FAIL,      NULL, undo, CS_ABORT, NULL },
 	HOMING(CS_OPEN)
+
+	{ CS_SEEK,    CE_FOUND,     NULL, open_run, CS_OPEN, NULL },
+	{ CS_SEEK,    CE_LOST,      is_out, NULL, CS_SEEK, LATE },
+	{ CS_SEEK,    CE_LOST,      can_spare, exclude, CS_SEEK, NULL },
+	{ CS_SEEK,    CE_LOST,      NULL, refuse, CS_DONE, NULL },
+	{ CS_SEEK,    CE_FAIL,      NULL, refuse, CS_DONE, NULL },
 
 	{ CS_BEGIN,   CE_BEGUN,     is_out, NULL, CS_BEGIN, LATE },
 	{ CS_BEGIN,   CE_BEGUN,     is_last, load, CS_LOAD, NULL },
@@ -397,23 +462,27 @@ static const struct fsm_edge edges[] = {
 /* clang-format on */
 
 static const char *const states[] = {
-	[CS_PLAN] = "plan",	[CS_LOCK] = "lock", [CS_RECOVER] = "recover",
-	[CS_PROBE] = "probe",	[CS_OPEN] = "open", [CS_BEGIN] = "begin",
-	[CS_LOAD] = "load",	[CS_HASH] = "hash", [CS_RECEIPT] = "receipt",
-	[CS_DECIDE] = "decide", [CS_SWAP] = "swap", [CS_ABORT] = "abort",
-	[CS_DONE] = "done",
+	[CS_PLAN] = "plan",	  [CS_LOCK] = "lock",
+	[CS_RECOVER] = "recover", [CS_PROBE] = "probe",
+	[CS_OPEN] = "open",	  [CS_SEEK] = "seek",
+	[CS_BEGIN] = "begin",	  [CS_LOAD] = "load",
+	[CS_HASH] = "hash",	  [CS_RECEIPT] = "receipt",
+	[CS_DECIDE] = "decide",	  [CS_SWAP] = "swap",
+	[CS_ABORT] = "abort",	  [CS_DONE] = "done",
 };
 static_assert(COUNT(states) == CS_NSTATES, "name every state");
 
 static const char *const events[] = {
 	[CE_PLAN] = "plan",	      [CE_LOCKED] = "locked",
 	[CE_RECOVERED] = "recovered", [CE_AHEAD] = "ahead",
-	[CE_PROBED] = "probed",	      [CE_OPENED] = "opened",
-	[CE_SAME] = "same",	      [CE_BEGUN] = "begun",
-	[CE_DRAINED] = "drained",     [CE_RECEIPT] = "receipt",
-	[CE_AGREED] = "agreed",	      [CE_UNKNOWN] = "unknown",
-	[CE_HOME] = "home",	      [CE_AWAY] = "away",
-	[CE_LOST] = "lost",	      [CE_FAIL] = "fail",
+	[CE_THERE] = "there",	      [CE_SEEK] = "seek",
+	[CE_FOUND] = "found",	      [CE_PROBED] = "probed",
+	[CE_OPENED] = "opened",	      [CE_SAME] = "same",
+	[CE_BEGUN] = "begun",	      [CE_DRAINED] = "drained",
+	[CE_RECEIPT] = "receipt",     [CE_AGREED] = "agreed",
+	[CE_UNKNOWN] = "unknown",     [CE_HOME] = "home",
+	[CE_AWAY] = "away",	      [CE_LOST] = "lost",
+	[CE_FAIL] = "fail",
 };
 static_assert(COUNT(events) == CE_NEVENTS, "name every event");
 
@@ -470,7 +539,8 @@ uint32_t commit_lagging(const struct commit *c)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < c->nengines; i++)
-		n += c->engine[i].out || c->engine[i].away;
+		n += (c->engine[i].out && !c->engine[i].there) ||
+		     c->engine[i].away;
 	return n;
 }
 

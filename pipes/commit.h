@@ -12,6 +12,7 @@
  *   I1  CA_DECIDE only when every engine that is in has given its receipt.
  *   I2  CA_SWAP only after CE_DECIDED.
  *   I11 nothing happens before CE_PLAN.
+ *   A join decides nothing: its shell answers CA_DECIDE by comparing.
  *   An engine is excluded only while min engines are left; else the run is
  *   aborted.  The first cause is the run's cause.
  *   Engines are touched from CA_BEGIN on; every touched engine is brought
@@ -31,6 +32,7 @@ enum commit_state {
 	CS_RECOVER,	/* what an older run left is being finished */
 	CS_PROBE,
 	CS_OPEN,	/* number, version directory and `open` are written */
+	CS_SEEK,	/* transfer looks where a published content can be had */
 	CS_BEGIN,
 	CS_LOAD,	/* `opened` is out; until drained */
 	CS_HASH,	/* a decided number again: only the source is read */
@@ -48,8 +50,11 @@ enum commit_ev {
 	CE_RECOVERED,	/* nothing older is open */
 	CE_AHEAD,	/* this run is decided already (we were restarted) */
 	CE_PROBED,	/* engine */
+	CE_THERE,	/* engine: serves what is to be joined already */
 	CE_OPENED,	/* `open` is durable */
 	CE_SAME,	/* the number is decided, with equal structure */
+	CE_SEEK,	/* an engine does not keep the content */
+	CE_FOUND,
 	CE_BEGUN,	/* engine */
 	CE_DRAINED,
 	CE_RECEIPT,	/* engine; checked */
@@ -73,6 +78,7 @@ enum commit_act {
 	CA_LOCK, CA_RECOVER,
 	CA_PROBE,		/* every engine that is in */
 	CA_OPEN,
+	CA_SEEK,		/* upstream */
 	CA_BEGIN,		/* every engine that is in */
 	CA_TELL_OPENED,		/* upstream */
 	CA_ASK_RECEIPTS,	/* every engine that is in */
@@ -93,7 +99,8 @@ struct commit_action {
 #define COMMIT_ACTIONS_MAX 4	/* of one event */
 
 struct commit_engine {
-	bool out;		/* excluded */
+	bool out;		/* excluded, or there */
+	bool there;		/* out, as it serves the version already */
 	bool answered;		/* in this state */
 	bool touched;		/* its begin may have been sent */
 	bool home, away;	/* at the end of the run */

@@ -64,6 +64,10 @@ void commit_take_drained(struct commit_io *c)
 		return;
 	rc = engine_goal_content(&c->goal, &c->drained.content,
 				 c->drained.shares.v, c->drained.shares.n);
+	if (rc == 0 && c->plan.kind != RUN_PUBLISH &&
+	    !digest_eq(&c->drained.content, &c->plan.content))
+		rc = log_error(E_DATA, "the source has another content than "
+				       "was published");
 	commit_phase(c, PHASE_SEAL);
 	if (rc < 0)
 		commit_fail(c, rc);
@@ -194,8 +198,10 @@ static int decide(struct commit_io *c, const bool *skip, bool *linked)
 	uint32_t odd;
 	int rc = receipt_agree(c->engine, c->m.nengines, skip, &odd);
 
-	if (rc == 0)
-		rc = write_receipts(c, skip);
+	/* A join's receipts have been compared with the decision. */
+	if (rc < 0 || c->plan.kind == RUN_JOIN)
+		return rc;
+	rc = write_receipts(c, skip);
 	if (rc < 0)
 		return rc;
 	fill_decision(c, skip, &d.decision);
@@ -223,10 +229,12 @@ void commit_decide(struct commit_io *c)
 		return;
 	}
 	commit_phase(c, PHASE_DECIDE);
-	events_tell(&c->s->events,
-		    &HAPPENED("decided", .version = EV(c->goal.version),
-			      .bytes = EV(c->plan.bytes)));
-	derive(c);
+	if (c->plan.kind != RUN_JOIN) {
+		events_tell(&c->s->events,
+			    &HAPPENED("decided", .version = EV(c->goal.version),
+				      .bytes = EV(c->plan.bytes)));
+		derive(c);
+	}
 	commit_feed(c, CE_AGREED, 0);
 }
 
@@ -328,8 +336,10 @@ static int write_attention(struct commit_io *c)
 
 static void ledger_end(struct commit_io *c)
 {
-	struct reg_event ev = { .event = c->m.published ? "published"
-							: "aborted",
+	bool joins = c->plan.kind == RUN_JOIN;
+	struct reg_event ev = { .event = !c->m.published ? "aborted"
+					 : joins	 ? "joined"
+							 : "published",
 				.run = c->s->run.name,
 				.epoch = c->goal.epoch,
 				.version = c->goal.version,

@@ -26,6 +26,7 @@ static void perform(struct commit_io *c, const struct commit_action *a)
 		[CA_RECOVER] = commit_recover,
 		[CA_PROBE] = commit_probe,
 		[CA_OPEN] = commit_open,
+		[CA_SEEK] = commit_seek,
 		[CA_BEGIN] = commit_begin,
 		[CA_TELL_OPENED] = commit_tell_opened,
 		[CA_ASK_RECEIPTS] = commit_ask_receipts,
@@ -234,8 +235,11 @@ static int start(struct stage *s)
 /* The shell keeps what was said upstream, and says it again. */
 static int peer_up(struct stage *s, enum dir d)
 {
-	(void)s;
+	struct commit_io *c = s->self;
+
 	(void)d;
+	if (c->m.state == CS_SEEK)
+		commit_seek(c);
 	return 0;
 }
 
@@ -273,6 +277,9 @@ static int on_msg(struct stage *s, enum dir d, const struct msg *m)
 		return 0;
 	case M_failed:
 		take_failed(c, &m->failed);
+		return 0;
+	case M_found:
+		commit_found(c, &m->found);
 		return 0;
 	case M_staged:
 	case M_moved:

@@ -84,6 +84,7 @@ struct commit_io {
 	struct engine_goal goal;
 	struct bring bring;
 	bool told_opened;
+	bool found;			/* the content can be had, if needed */
 
 	struct msg verdict;		/* ready, about to be given */
 	char *verdict_cause;
@@ -116,6 +117,9 @@ void commit_recover(struct commit_io *c);
 
 /* commit_open.c */
 void commit_open(struct commit_io *c);
+/* Asks transfer; again when its link is new. */
+void commit_seek(struct commit_io *c);
+void commit_found(struct commit_io *c, const struct m_found *f);
 void commit_begin(struct commit_io *c);
 void commit_tell_opened(struct commit_io *c);
 void commit_exclude(struct commit_io *c, uint32_t engine);

@@ -152,8 +152,9 @@ static void list_files(struct commit_io *c)
 	}
 }
 
-static void set_goal(struct commit_io *c)
+static int set_goal(struct commit_io *c)
 {
+	const struct plan *p = &c->plan;
 	struct engine_goal *g = &c->goal;
 
 	g->registry = c->reg.id;
@@ -167,6 +168,14 @@ static void set_goal(struct commit_io *c)
 	g->lease_ms = (uint64_t)c->conf->engine_timeout_ms;
 	/* The number is not known before the probes. */
 	g->version = c->conf->weight_version;
+	if (p->kind == RUN_JOIN) {
+		g->version = p->base;
+		c->published = p->content;
+	}
+	g->is_again = p->kind != RUN_PUBLISH;
+	if (!g->is_again)
+		return 0;
+	return engine_goal_content(g, &p->content, p->shares, p->nshares);
 }
 
 static int add_engines(struct commit_io *c)
@@ -231,17 +240,32 @@ static int restore(struct commit_io *c)
 	c->goal.version = o->version;
 	c->goal.epoch = o->epoch;
 	c->s->epoch = o->epoch;
+	/* One that is not touched was there already. */
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		c->state[i].out = c->state[i].there = true;
 	for (uint32_t i = 0; i < o->engines.n; i++) {
 		const struct m_opened_engine *w = &o->engines.v[i];
 
-		if (w->engine < c->m.nengines)
-			c->state[w->engine].out = w->excluded;
+		if (w->engine >= c->m.nengines)
+			continue;
+		c->state[w->engine].out = w->excluded;
+		c->state[w->engine].there = false;
 	}
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		c->state[i].touched &= !c->state[i].there;
 	for (uint32_t i = 0; i < o->boots.n; i++)
 		if (o->boots.v[i].engine < c->m.nengines)
 			restore_boot(c->engine[o->boots.v[i].engine],
 				     &o->boots.v[i]);
 	return rc;
+}
+
+/* Each engine that joins does so by itself. */
+static uint32_t min_engines(const struct commit_io *c)
+{
+	if (c->conf->min_engines == 0 && c->plan.kind == RUN_JOIN)
+		return 1;
+	return (uint32_t)c->conf->min_engines;
 }
 
 int commit_plan_open(struct commit_io *c, const struct m_end *end)
@@ -266,13 +290,13 @@ int commit_plan_open(struct commit_io *c, const struct m_end *end)
 	commit_phase(c, PHASE_PLAN);
 	list_engines(c);
 	list_files(c);
-	set_goal(c);
-	rc = add_engines(c);
+	rc = set_goal(c);
+	if (rc == 0)
+		rc = add_engines(c);
 	if (rc < 0)
 		return rc;
 	init_bring(c);
-	commit_init(&c->m, c->state, c->plan.nengines,
-		    (uint32_t)c->conf->min_engines);
+	commit_init(&c->m, c->state, c->plan.nengines, min_engines(c));
 	/* Of an earlier instance it counts once the registry is ours: then it
 	 * can end the run.  A decided run goes forward (I13). */
 	if (c->resumed || c->ahead)

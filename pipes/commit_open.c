@@ -3,6 +3,7 @@
 #include "common/err.h"
 #include "common/log.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef unsigned long long ull;
@@ -55,6 +56,85 @@ static int compare_decided(struct commit_io *c, uint64_t version,
 			 digest_hex(&c->plan.structure, got));
 }
 
+/* ---- a published version again ---- */
+
+static int check_again(struct commit_io *c, const struct m_decision *d,
+		       uint64_t highest)
+{
+	const struct plan *p = &c->plan;
+	uint64_t asked = c->conf->weight_version;
+
+	if (!digest_eq(&d->content, &p->content) ||
+	    !digest_eq(&d->structure, &p->structure))
+		return log_error(E_DATA,
+				 "version %llu of registry %s has another "
+				 "content than the one that was planned",
+				 (ull)p->base, c->reg.path);
+	if (p->kind == RUN_ROLLBACK)
+		return 0;
+	if (highest != p->base)
+		return log_error(E_AGAIN,
+				 "version %llu was published since version "
+				 "%llu was planned; try again",
+				 (ull)highest, (ull)p->base);
+	if (asked && asked != p->base)
+		return log_error(E_USAGE,
+				 "--weight-version %llu: what is published is "
+				 "version %llu",
+				 (ull)asked, (ull)p->base);
+	return 0;
+}
+
+/* What is joined, or published again, is what the registry says. */
+static int find_again(struct commit_io *c)
+{
+	struct reg_rec d = { 0 };
+	uint64_t highest = 0;
+	int rc = registry_highest(&c->reg, &highest);
+
+	if (rc == 0)
+		rc = registry_decision(&c->reg, c->plan.base, &d);
+	if (rc == 0)
+		rc = log_error(E_NOINPUT,
+			       "version %llu is not published in registry %s",
+			       (ull)c->plan.base, c->reg.path);
+	if (rc > 0)
+		rc = check_again(c, &d.m.decision, highest);
+	reg_rec_release(&d);
+	return rc;
+}
+
+/* One that does not keep the content, or NULL: none needs bytes. */
+static const struct engine *find_needy(const struct commit_io *c)
+{
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct engine *e = c->engine[i];
+
+		for (uint32_t k = 0; !c->m.engine[i].out && k < e->nparts; k++)
+			if (!e->part[k].facts.keeps)
+				return e;
+	}
+	return NULL;
+}
+
+void commit_seek(struct commit_io *c)
+{
+	const struct engine *e = find_needy(c);
+	struct msg m = { .type = M_seek };
+
+	m.seek.engine = slice_of(e ? e->name : "");
+	stage_send(c->s, UP, &m);
+}
+
+void commit_found(struct commit_io *c, const struct m_found *f)
+{
+	if (c->m.state == CS_SEEK)
+		log_info("version %llu can be had from %.*s", (ull)c->plan.base,
+			 SLICE_ARG(f->place));
+	c->found = true;
+	commit_feed(c, CE_FOUND, 0);
+}
+
 static int refuse_number(const struct commit_numbers *n, const char *who)
 {
 	if (n->served > n->decided)
@@ -74,8 +154,11 @@ static int choose_number(struct commit_io *c)
 	struct commit_numbers n = { .asked = c->conf->weight_version };
 	struct reg_rec d = { 0 };
 	const char *who = "?";
-	int rc = registry_highest(&c->reg, &n.decided);
+	int rc = c->plan.kind == RUN_PUBLISH ? 0 : find_again(c);
 
+	if (rc < 0 || c->plan.kind == RUN_JOIN)
+		return rc;
+	rc = registry_highest(&c->reg, &n.decided);
 	if (rc < 0)
 		return rc;
 	n.served = highest_served(c, &who);
@@ -116,8 +199,23 @@ static void list_boots(struct commit_io *c)
 	}
 }
 
+/* Those that the run may touch, into v.  How many. */
+static uint32_t list_touched(struct commit_io *c, struct m_opened_engine *v)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		if (c->m.engine[i].there && !c->m.engine[i].touched)
+			continue;
+		v[n] = c->who[i];
+		v[n++].excluded = c->m.engine[i].out;
+	}
+	return n;
+}
+
 static int write_open(struct commit_io *c)
 {
+	struct m_opened_engine *touched;
 	char boot[CLOCK_BOOT_ID_LEN + 1];
 	struct msg m = { .type = M_open };
 	struct m_open *o = &m.open;
@@ -126,13 +224,12 @@ static int write_open(struct commit_io *c)
 	if (rc < 0)
 		return rc;
 	list_boots(c);
-	for (uint32_t i = 0; i < c->m.nengines; i++)
-		c->who[i].excluded = c->m.engine[i].out;
+	touched = xcalloc(c->m.nengines, sizeof *touched);
 	o->registry = slice_of(c->reg.id);
 	o->run = slice_of(c->s->run.name);
 	o->epoch = c->goal.epoch;
 	o->instance = c->goal.instance;
-	o->kind = RUN_PUBLISH;
+	o->kind = (uint8_t)c->plan.kind;
 	o->version = c->goal.version;
 	o->structure = c->plan.structure;
 	o->boot = slice_of(boot);
@@ -140,11 +237,13 @@ static int write_open(struct commit_io *c)
 	o->engine_ms = (uint64_t)c->conf->engine_timeout_ms;
 	o->load_ms = (uint64_t)c->conf->load_timeout_ms;
 	o->stage_ms = (uint64_t)c->conf->stage_timeout_ms;
-	o->engines.v = c->who;
-	o->engines.n = c->m.nengines;
+	o->engines.v = touched;
+	o->engines.n = list_touched(c, touched);
 	o->boots.v = c->boots;
 	o->boots.n = c->nboots;
-	return registry_open_write(&c->reg, &m);
+	rc = registry_open_write(&c->reg, &m);
+	free(touched);
+	return rc;
 }
 
 static void tell_opened_ledger(struct commit_io *c)
@@ -157,6 +256,15 @@ static void tell_opened_ledger(struct commit_io *c)
 	registry_ledger(&c->reg, &ev);
 }
 
+/* A join has its version already. */
+static int open_new(struct commit_io *c)
+{
+	c->s->epoch = c->goal.epoch = highest_epoch(c) + 1;
+	if (c->plan.kind == RUN_JOIN)
+		return 0;
+	return registry_version_make(&c->reg, c->goal.version, c->s->run.dirfd);
+}
+
 void commit_open(struct commit_io *c)
 {
 	int rc = c->resumed ? 0 : choose_number(c);
@@ -166,11 +274,13 @@ void commit_open(struct commit_io *c)
 		commit_feed(c, CE_SAME, 0);
 		return;
 	}
-	if (rc == 0 && !c->resumed) {
-		c->s->epoch = c->goal.epoch = highest_epoch(c) + 1;
-		rc = registry_version_make(&c->reg, c->goal.version,
-					   c->s->run.dirfd);
+	if (rc == 0 && !c->resumed && c->plan.kind != RUN_PUBLISH &&
+	    !c->found && find_needy(c)) {
+		commit_feed(c, CE_SEEK, 0);
+		return;
 	}
+	if (rc == 0 && !c->resumed)
+		rc = open_new(c);
 	if (rc == 0)
 		rc = write_open(c);
 	if (rc < 0) {
@@ -217,7 +327,10 @@ void commit_tell_opened(struct commit_io *c)
 		struct msg x = { .type = M_exclude };
 
 		x.exclude.engine = i;
-		x.exclude.cause = SLICE("excluded before the run was opened");
+		x.exclude.cause =
+			c->m.engine[i].there
+				? SLICE("serves the version already")
+				: SLICE("excluded before the run was opened");
 		if (c->m.engine[i].out)
 			stage_send(c->s, UP, &x);
 	}

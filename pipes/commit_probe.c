@@ -125,12 +125,44 @@ static int check_part(struct commit_io *c, struct engine *e,
 				 "engine %s (%s) belongs to registry %s, ours "
 				 "is %s; start it with --adopt to take it over",
 				 e->name, p->endpoint, f->registry, c->reg.id);
-	if (!c->resumed && c->m.state == CS_PROBE && f->room < need)
+	if (!c->resumed && c->m.state == CS_PROBE && !f->keeps &&
+	    f->room < need)
 		return log_error(E_UNAVAIL,
 				 "engine %s (%s) has room for %llu bytes, the "
 				 "version needs %llu",
 				 e->name, p->endpoint, (ull)f->room, (ull)need);
 	return 0;
+}
+
+/* ---- a join ---- */
+
+/* An engine's number never goes back, nor means two things. */
+static int check_join(const struct commit_io *c, const struct engine *e,
+		      const struct engine_part *p)
+{
+	const struct engine_facts *f = &p->facts;
+
+	if (f->serving > c->plan.base)
+		return log_error(E_DATA,
+				 "engine %s (%s) serves version %llu, above "
+				 "the published %llu",
+				 e->name, p->endpoint, (ull)f->serving,
+				 (ull)c->plan.base);
+	if (f->serving == c->plan.base &&
+	    !digest_eq(&f->content, &engine_share(e, p)->content))
+		return log_error(E_DATA,
+				 "engine %s (%s) serves a version %llu with "
+				 "another content",
+				 e->name, p->endpoint, (ull)f->serving);
+	return 0;
+}
+
+static bool is_there(const struct commit_io *c, const struct engine *e)
+{
+	for (uint32_t i = 0; i < e->nparts; i++)
+		if (e->part[i].facts.serving != c->plan.base)
+			return false;
+	return c->plan.kind == RUN_JOIN && c->m.state == CS_PROBE;
 }
 
 /* Not printed: the cause of several may be one line. */
@@ -140,6 +172,9 @@ static int check(struct commit_io *c, struct engine *e)
 
 	for (uint32_t i = 0; rc == 0 && i < e->nparts; i++)
 		rc = check_part(c, e, &e->part[i]);
+	for (uint32_t i = 0;
+	     rc == 0 && c->plan.kind == RUN_JOIN && i < e->nparts; i++)
+		rc = check_join(c, e, &e->part[i]);
 	log_quiet_thread(quiet);
 	return rc;
 }
@@ -156,7 +191,7 @@ void commit_probed(struct commit_io *c, struct engine *e, int rc)
 	if (gathers && c->probes_left)
 		c->probes_left--;
 	if (rc == 0)
-		commit_feed(c, CE_PROBED, e->id);
+		commit_feed(c, is_there(c, e) ? CE_THERE : CE_PROBED, e->id);
 	else if (gathers)
 		miss(c, e, rc, cause);
 	else

@@ -28,7 +28,7 @@ void commit_names_lagging(const struct commit_io *c, struct buf *out)
 	for (uint32_t i = 0; i < c->m.nengines; i++) {
 		const struct commit_engine *g = &c->m.engine[i];
 
-		if (!g->away && !(g->out && c->m.published))
+		if (g->there || (!g->away && !(g->out && c->m.published)))
 			continue;
 		buf_addf(out, "%s%s", sep, c->engine[i]->name);
 		sep = ", ";
@@ -98,7 +98,8 @@ static void read_engines(const struct commit_io *c, struct summary *s)
 		const struct engine *e = c->engine[i];
 
 		skip[i] = c->m.engine[i].out || !e->part[0].receipt;
-		s->serving += !c->m.engine[i].out && !c->m.engine[i].away;
+		s->serving += c->m.engine[i].there ||
+			      (!c->m.engine[i].out && !c->m.engine[i].away);
 		for (uint32_t k = 0; k < e->nparts; k++)
 			if (e->part[k].pause_us > s->pause_us) {
 				s->pause_us = e->part[k].pause_us;
@@ -139,9 +140,27 @@ static void pauses(const struct commit_io *c, struct buf *b)
 	}
 }
 
+/* What there is to do about those that lag. */
+static void catch_up(const struct commit_io *c, struct buf *b)
+{
+	const char *registry = c->conf->common.registry;
+
+	if (!commit_lagging(&c->m))
+		return;
+	buf_addf(b, "\n  to catch up: weir push");
+	if (registry)
+		buf_addf(b, " --registry %s", registry);
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct commit_engine *g = &c->m.engine[i];
+
+		if (g->away || (g->out && !g->there))
+			buf_addf(b, " --only %s", c->engine[i]->name);
+	}
+}
+
 static void summary_text(const struct commit_io *c, const struct summary *s)
 {
-	char resent[UNITS_MAX], credit[UNITS_MAX];
+	char resent[UNITS_MAX], credit[UNITS_MAX], moved[UNITS_MAX];
 	struct buf b = { 0 };
 
 	units_size(c->drained.resent, resent);
@@ -155,6 +174,9 @@ static void summary_text(const struct commit_io *c, const struct summary *s)
 		pauses(c, &b);
 		if (s->slowest)
 			buf_addf(&b, " (slowest: %s)", s->slowest);
+		if (c->plan.kind != RUN_PUBLISH)
+			buf_addf(&b, "\n  moved:   %s",
+				 units_size(c->drained.bytes, moved));
 		buf_addf(&b,
 			 "\n  credit:  peak %llu bucket%s, %s%s; sent again: "
 			 "%s",
@@ -167,8 +189,17 @@ static void summary_text(const struct commit_io *c, const struct summary *s)
 			 proof_name(s->proof), s->compared, commit_in(&c->m),
 			 plural(commit_in(&c->m)));
 	}
+	catch_up(c, &b);
 	fprintf(stderr, "%s\n", buf_cstr(&b));
 	buf_release(&b);
+}
+
+/* What has become of the version. */
+static const char *what_was_done(const struct commit_io *c)
+{
+	if (c->plan.kind == RUN_JOIN)
+		return c->m.same ? "was there already" : "joined";
+	return c->m.same ? "was published already" : "published";
 }
 
 static void result_text(const struct commit_io *c, const struct summary *s)
@@ -181,7 +212,7 @@ static void result_text(const struct commit_io *c, const struct summary *s)
 	if (c->plan.nranks > 1)
 		snprintf(ranks, sizeof ranks, " in %u ranks", c->plan.nranks);
 	buf_addf(&b, "version %llu %s: ", (ull)c->goal.version,
-		 c->m.same ? "was published already" : "published");
+		 what_was_done(c));
 	if (s->serving == c->m.nengines)
 		buf_addf(&b, "%u engine%s", s->serving, plural(s->serving));
 	else
@@ -205,7 +236,9 @@ static void failure_text(const struct commit_io *c, uint8_t code)
 
 	if (code != 2 && code < 128)
 		return;
-	buf_addf(&b, "version %llu is not published; ", (ull)c->goal.version);
+	buf_addf(&b, "version %llu %s; ", (ull)c->goal.version,
+		 c->plan.kind == RUN_JOIN ? "is not joined"
+					  : "is not published");
 	if (code == 2) {
 		buf_addf(&b, "engines need attention: ");
 		commit_names_lagging(c, &b);
@@ -226,7 +259,7 @@ static void json_engines(const struct commit_io *c, struct jsonw *j)
 
 		jsonw_object(j, NULL);
 		jsonw_str(j, "name", c->engine[i]->name);
-		jsonw_bool(j, "excluded", g->out);
+		jsonw_bool(j, "excluded", g->out && !g->there);
 		jsonw_bool(j, "lagging", g->away);
 		jsonw_u64(j, "pause_us", c->engine[i]->part[0].pause_us);
 		jsonw_end(j);
@@ -255,6 +288,7 @@ static void json_members(const struct commit_io *c, const struct summary *s,
 		jsonw_str(j, "slowest", s->slowest);
 	jsonw_u64(j, "peak_credit_buckets", s->peak_buckets);
 	jsonw_u64(j, "peak_credit_bytes", s->peak_bytes);
+	jsonw_u64(j, "moved_bytes", c->drained.bytes);
 	jsonw_u64(j, "resent_bytes", c->drained.resent);
 	if (c->m.published && !c->m.same) {
 		jsonw_str(j, "proof", proof_name(s->proof));

@@ -82,6 +82,9 @@ FILL(probe)
 	m->probe.version = e->goal->version;
 	m->probe.bytes = engine_share(e, p)->bytes;
 	m->probe.workers = p->workers;
+	m->probe.structure = e->goal->structure;
+	if (e->goal->is_again)
+		m->probe.content = engine_share(e, p)->content;
 }
 
 FILL(begin)
@@ -95,6 +98,8 @@ FILL(begin)
 	m->begin.boot = slice_of(p->boot);
 	m->begin.version = g->version;
 	m->begin.structure = g->structure;
+	if (g->is_again)
+		m->begin.content = s->content;
 	m->begin.bytes = s->bytes;
 	m->begin.buckets = g->buckets;
 	m->begin.proof = g->proof;
@@ -202,6 +207,7 @@ static void take_state(struct engine_part *p, const struct m_state *s)
 	f->sealed = s->sealed;
 	f->paused = s->paused;
 	f->adopts = s->adopts;
+	f->keeps = s->keeps;
 	free(f->store);
 	f->store = s->store.n ? xstrndup(s->store.p, s->store.n) : NULL;
 }
@@ -226,6 +232,7 @@ static void take_receipt(struct engine_part *p, const struct m_receipt *r)
 	text_of(o->registry, sizeof o->registry, r->registry);
 	text_of(o->run, sizeof o->run, r->run);
 	text_of(o->post_load, sizeof o->post_load, r->post_load);
+	text_of(o->place, sizeof o->place, r->place);
 }
 
 /* Fenced off because it was started again: not for ever, as by a newer run;

@@ -182,6 +182,14 @@ ACT(made)
 	engine_reply(e, EN_BEGIN);
 }
 
+ACT(linked)
+{
+	made(e, ev);
+	e->held = e->buckets;
+	e->fresh = true;
+	e->content = ev->content;
+}
+
 ACT(make_failed)
 {
 	forget_slot(e);
@@ -318,6 +326,7 @@ static const struct fsm_edge slot_edges[] = {
 	ROW(EN_IDLE, EN_GO, wants_begin, make, EN_MAKING, NULL),
 
 	ROW(EN_MAKING, EN_MADE, NULL, made, EN_FILLING, NULL),
+	ROW(EN_MAKING, EN_LINKED, NULL, linked, EN_SEALED, NULL),
 	ROW(EN_MAKING, EN_MAKE_FAILED, NULL, make_failed, EN_IDLE, NULL),
 	ROW(EN_MAKING, EN_BEGIN, is_same, NULL, EN_MAKING,
 	    "answered when made"),
@@ -361,6 +370,7 @@ static const struct fsm_edge slot_edges[] = {
 	ROW(EN_BROKEN, EN_CANCEL, NULL, drop, EN_IDLE, NULL),
 
 	ROW(EN_DROPPING, EN_MADE, NULL, job_ended, EN_DROPPING, NULL),
+	ROW(EN_DROPPING, EN_LINKED, NULL, job_ended, EN_DROPPING, NULL),
 	ROW(EN_DROPPING, EN_MAKE_FAILED, NULL, job_ended, EN_DROPPING, NULL),
 	ROW(EN_DROPPING, EN_COPIED, NULL, job_ended, EN_DROPPING, NULL),
 	ROW(EN_DROPPING, EN_COPY_FAILED, NULL, job_ended, EN_DROPPING, NULL),

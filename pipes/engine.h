@@ -53,6 +53,7 @@ enum en_ev {
 	EN_PAUSE, EN_SWAP, EN_RESUME, EN_CANCEL,
 	EN_NREQ,
 	EN_MADE = EN_NREQ, EN_MAKE_FAILED,
+	EN_LINKED,			/* made, and sealed: a kept version */
 	EN_COPY_BEGUN, EN_COPIED, EN_COPY_FAILED,
 	EN_SEAL_OK, EN_SEAL_FAILED,	/* of a check as well */
 	EN_PUBLISHED, EN_PUBLISH_FAILED,
@@ -78,7 +79,8 @@ enum en_do {
 	EN_DO_ATTACH,		/* take the descriptors, reply */
 	EN_DO_OFFER,		/* check, copy or ack again */
 	EN_DO_HOLDING,		/* reply with the bitmap */
-	EN_DO_MAKE,		/* of the pending begin -> MADE, MAKE_FAILED */
+	EN_DO_MAKE,		/* of the pending begin -> MADE, LINKED,
+				   MAKE_FAILED */
 	EN_DO_SEAL,		/* -> SEAL_OK, SEAL_FAILED */
 	EN_DO_CHECK,		/* the same, of a slot sealed before */
 	EN_DO_STOP,		/* copies and jobs, soon; each still ends */

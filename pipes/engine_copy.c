@@ -228,6 +228,10 @@ static void end_seal(struct shell *sh, struct seal_job *j)
 {
 	struct en_event ev = { .on = EN_SEAL_OK };
 
+	if (j->kept) {
+		shell_checked_link(sh);
+		return;
+	}
 	if (j->rc == 0 && sh->m.slot == EN_SEALING) {
 		log_adopt_cause(0, "");
 		j->rc = store_seal(&sh->store, &sh->slot);
@@ -299,6 +303,11 @@ void shell_offer(struct shell *sh)
 	struct copy_task *t;
 	char cause[512];
 
+	if (sh->linked) {
+		shell_refuse(sh, from, -E_PROTO, o->bucket,
+			     "the version is a kept one: nothing is missing");
+		return;
+	}
 	if (fill_claim(&sh->fill, o) < 0) {
 		shell_refuse(sh, from, -E_PROTO, o->bucket, log_cause());
 		return;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PLACE_MAX 4096			/* bytes of a path in a receipt */
 #define LEASE_MAX_MS (24 * 3600 * 1000) /* a longer one is no lease */
 
 typedef unsigned long long ull;
@@ -27,6 +28,7 @@ void shell_drop_slot(struct shell *sh)
 	fill_release(&sh->fill);
 	shell_close_sources(sh);
 	store_slot_release(&sh->slot);
+	sh->linked = false;
 	free(sh->task);
 	sh->task = NULL;
 	atomic_store(&sh->cancel, false);
@@ -91,13 +93,11 @@ void shell_made(struct shell *sh)
 	end_make(sh, j->rc);
 }
 
-static void make(struct shell *sh)
+static void make_anew(struct shell *sh)
 {
 	struct make_job *j = &sh->make;
 	int rc;
 
-	settle_swap(sh);
-	open_slot(sh);
 	*j = (struct make_job){ .job.fn = run_make, .cancel = &sh->cancel };
 	rc = store_make_names(&sh->store, &sh->slot, &j->making);
 	if (rc < 0)
@@ -112,6 +112,8 @@ static void run_seal(struct job *job)
 
 	log_adopt_cause(0, "");
 	j->rc = j->is_check ? seal_check(&j->seal) : seal_run(&j->seal);
+	if (j->rc == 0 && j->kept)
+		j->rc = store_sync(j->seal.store, j->seal.slot->version);
 	snprintf(j->cause, sizeof j->cause, "%s",
 		 j->rc == -E_AGAIN ? "cancelled" : log_cause());
 }
@@ -150,6 +152,90 @@ static void seal(struct shell *sh, bool is_check)
 	}
 	/* Nothing else is in the pool: copies have ended. */
 	BUG_ON(pool_submit_take(sh->pool, &j->job) < 0);
+}
+
+/* ---- a kept version ---- */
+
+int shell_find_kept(const struct shell *sh, const struct digest *content,
+		    const struct digest *structure, struct store_slot *out)
+{
+	const char *post_load = sh->conf->post_load;
+	struct store_want want = { .content = *content,
+				   .structure = *structure,
+				   .post_load = post_load ? post_load : "" };
+
+	if (digest_is_zero(content))
+		return 0;
+	return store_find(&sh->store, &want, out);
+}
+
+static void take_kept(struct store_slot *slot, const struct store_slot *kept)
+{
+	free(slot->post_load);
+	slot->post_load = xstrdup(kept->post_load);
+	slot->varies = kept->varies;
+	slot->proof = kept->proof;
+	slot->received = kept->received;
+	slot->installed = kept->installed;
+}
+
+/* Hashed again before it counts: it may have lain there for long. */
+static bool link_kept(struct shell *sh)
+{
+	struct store_slot kept = { 0 };
+	bool linked;
+
+	if (!shell_find_kept(sh, &sh->next_content, &sh->slot.structure, &kept))
+		return false;
+	/* What was received can only be read again before post-load. */
+	linked = (!kept.post_load[0] || kept.proof >= sh->proof) &&
+		 store_link(&sh->store, kept.version, sh->slot.version) == 0;
+	if (linked) {
+		take_kept(&sh->slot, &kept);
+		seal(sh, true);
+		sh->seal.kept = kept.version;
+	}
+	store_slot_release(&kept);
+	return linked;
+}
+
+static void make(struct shell *sh)
+{
+	settle_swap(sh);
+	open_slot(sh);
+	if (!link_kept(sh))
+		make_anew(sh);
+}
+
+static void end_link(struct shell *sh, uint64_t kept)
+{
+	struct en_event ev = { .on = EN_LINKED, .content = sh->slot.received };
+	int rc = store_seal(&sh->store, &sh->slot);
+
+	if (rc < 0) {
+		end_make(sh, rc);
+		return;
+	}
+	sh->linked = true;
+	log_info("version %llu is version %llu, which was kept",
+		 (ull)sh->slot.version, (ull)kept);
+	shell_step(sh, &ev);
+}
+
+void shell_checked_link(struct shell *sh)
+{
+	struct seal_job *j = &sh->seal;
+
+	if (sh->m.slot != EN_MAKING || j->rc == -E_AGAIN) {
+		log_adopt_cause(E_AGAIN, "cancelled");
+		end_make(sh, -E_AGAIN);
+	} else if (j->rc == 0) {
+		end_link(sh, j->kept);
+	} else {
+		log_warn("version %llu is kept here, but %s: it is loaded anew",
+			 (ull)j->kept, j->cause);
+		make_anew(sh);
+	}
 }
 
 /* A store that cannot say what it serves must be looked at by a new start. */
@@ -208,11 +294,23 @@ static void pause_ends(struct shell *sh)
 
 /* ---- replies ---- */
 
+/* After post-load it is no longer what arrived. */
+static char *place_of(const struct shell *sh, const struct store_slot *slot)
+{
+	char *path = store_version_path(&sh->store, slot->version);
+
+	if (slot->post_load[0] || strlen(path) > PLACE_MAX ||
+	    !msg_is_text(slice_of(path)))
+		path[0] = '\0';
+	return path;
+}
+
 static void answer_receipt(struct shell *sh, const struct asker *to)
 {
 	const struct store_slot *slot = &sh->slot;
 	struct store_slot served = { 0 };
 	struct msg m = { .type = M_receipt };
+	char *place;
 
 	if (!slot->file) {
 		if (store_slot_load(&sh->store, sh->m.serving, &served) < 0) {
@@ -222,6 +320,7 @@ static void answer_receipt(struct shell *sh, const struct asker *to)
 		}
 		slot = &served;
 	}
+	place = place_of(sh, slot);
 	m.receipt = (struct m_receipt){
 		.seq = to->seq,
 		.engine = slice_of(sh->conf->name),
@@ -238,9 +337,20 @@ static void answer_receipt(struct shell *sh, const struct asker *to)
 		.proof = (uint8_t)slot->proof,
 		.post_load = slice_of(slot->post_load),
 		.varies = slot->varies,
+		.place = slice_of(place),
 	};
 	shell_answer(sh, to, &m);
+	free(place);
 	store_slot_release(&served);
+}
+
+static void all_bits(struct buf *b, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i += 8) {
+		unsigned char byte = n - i < 8 ? (1u << (n - i)) - 1 : 0xff;
+
+		buf_add(b, &byte, 1);
+	}
 }
 
 static void answer_holding(struct shell *sh)
@@ -250,12 +360,15 @@ static void answer_holding(struct shell *sh)
 	struct msg m = { .type = M_held };
 
 	/* Sealed in an earlier life: no bitmap, sealed says it. */
-	if (sh->fill.bucket)
+	if (sh->linked)
+		all_bits(&bits, sh->fill.nbuckets);
+	else if (sh->fill.bucket)
 		fill_bitmap(&sh->fill, &bits);
 	m.held = (struct m_held){
 		.seq = to->seq,
 		.boot = slice_of(sh->store.boot),
 		.sealed = sh->m.slot == EN_SEALED || sh->m.slot == EN_CHECKING,
+		.kept = sh->linked,
 		.count = sh->fill.nbuckets,
 		.bitmap = buf_slice(&bits),
 	};

@@ -74,6 +74,7 @@ struct engine_goal {
 	struct digest structure, content;
 	struct engine_share *share;	/* by source rank */
 	uint32_t nshares;		/* 1: all workers hold the same */
+	bool is_again;			/* content is known: a kept slot will do */
 	uint64_t lease_ms;		/* of a pause */
 	/* In-place engines: */
 	const char *model;		/* the fleet's; "": any */
@@ -94,6 +95,7 @@ struct engine_facts {			/* of the last probe */
 	uint64_t epoch, serving, staged, room;
 	struct digest structure, content; /* of what it serves */
 	bool sealed, paused, adopts;
+	bool keeps;			/* a slot with that content */
 	char *store;			/* absolute; owned; NULL: none */
 };
 
@@ -105,6 +107,7 @@ struct engine_receipt {
 	struct digest received, installed;
 	uint8_t proof;
 	char post_load[1025];
+	char place[4097];		/* where others may read it; or "" */
 	bool varies;
 };
 

@@ -129,7 +129,18 @@ void shell_step(struct shell *sh, const struct en_event *ev)
 		shell_perform(sh, &a);
 }
 
-static void answer_state(struct shell *sh, const struct asker *to)
+static bool keeps(const struct shell *sh, const struct m_probe *p)
+{
+	struct store_slot kept = { 0 };
+	int rc = shell_find_kept(sh, &p->content, &p->structure, &kept);
+
+	store_slot_release(&kept);
+	return rc > 0;
+}
+
+/* probe: NULL if it was a status. */
+static void answer_state(struct shell *sh, const struct asker *to,
+			 const struct m_probe *probe)
 {
 	const struct engine *e = &sh->m;
 	struct msg m = { .type = M_state };
@@ -151,6 +162,7 @@ static void answer_state(struct shell *sh, const struct asker *to)
 		.sealed = e->slot == EN_SEALED || e->slot == EN_CHECKING,
 		.paused = e->gate != EN_OPEN,
 		.adopts = sh->adopt,
+		.keeps = probe && keeps(sh, probe),
 		.room = store_room(&sh->store),
 		.post_load = slice_of(sh->conf->post_load ? sh->conf->post_load
 							  : ""),
@@ -279,11 +291,12 @@ static void take_over(struct shell *sh, enum en_ev req,
 }
 
 static void take_wanted(struct shell *sh, struct store_slot *wanted,
-			uint8_t proof)
+			const struct m_begin *b)
 {
 	store_slot_release(&sh->next);
 	sh->next = *wanted;
-	sh->next_proof = proof;
+	sh->next_proof = b->proof;
+	sh->next_content = b->content;
 }
 
 void shell_request(struct shell *sh, const struct asker *from,
@@ -313,7 +326,7 @@ void shell_request(struct shell *sh, const struct asker *from,
 		return;
 	}
 	if (m->type == M_begin)
-		take_wanted(sh, &wanted, m->begin.proof);
+		take_wanted(sh, &wanted, &m->begin);
 	take_over(sh, a.ev.on, from);
 	sh->now = m;
 	shell_step(sh, &a.ev);
@@ -356,7 +369,8 @@ static void sock_ready(void *arg)
 		if (m.type == M_probe || m.type == M_status) {
 			from.seq =
 				m.type == M_probe ? m.probe.seq : m.status.seq;
-			answer_state(sh, &from);
+			answer_state(sh, &from,
+				     m.type == M_probe ? &m.probe : NULL);
 			continue;
 		}
 		struct asked a;

@@ -55,6 +55,7 @@ struct seal_job {
 	struct job job;		/* first: the pool's */
 	struct seal seal;
 	bool is_check;
+	uint64_t kept;		/* the check is of a link to this version */
 	int rc;
 	char cause[256];
 };
@@ -89,6 +90,8 @@ struct shell {
 
 	/* the slot, and the one that a pending begin wants */
 	struct store_slot slot, next;
+	struct digest next_content;	/* zero: none need be kept */
+	bool linked;			/* the slot is a kept version */
 	uint8_t proof, next_proof;
 	struct store_files files;
 	struct fill fill;
@@ -134,6 +137,10 @@ void shell_refuse(struct shell *sh, const struct asker *to, int code,
 		  uint32_t bucket, const char *cause);
 
 void shell_made(struct shell *sh);	/* sh->make came back */
+void shell_checked_link(struct shell *sh);	/* sh->seal did, for a link */
+/* 1 and the record of a kept version with that content, or 0. */
+int shell_find_kept(const struct shell *sh, const struct digest *content,
+		    const struct digest *structure, struct store_slot *out);
 void shell_offer(struct shell *sh);
 void shell_pool_ready(void *arg);
 /* Lets go of everything that belongs to the slot; no job may run. */

@@ -74,6 +74,16 @@ static const struct opt plan_rows[] = {
 	  OPT_TO_LIST(struct plan_conf, engines),
 	  .value = "[KIND=]ENDPOINT",
 	  .help = "an engine without a fleet file" },
+	{ .name = "only",
+	  OPT_TO_LIST(struct plan_conf, only),
+	  .value = "NAME",
+	  .help = "bring this engine to the published version, and touch no "
+		  "other; without --fleet the last fleet is meant" },
+	{ .name = "to",
+	  OPT_TO_STRING(struct plan_conf, to),
+	  .value = "VERSION",
+	  .help = "publish what this version is under a new number, as weir "
+		  "rollback does; previous: the last that is something else" },
 	{ .name = "bucket-size",
 	  OPT_TO_SIZE(struct plan_conf, bucket_size),
 	  .value = "SIZE",

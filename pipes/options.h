@@ -21,8 +21,8 @@ struct limits_conf {
 
 struct plan_conf {
 	struct opt_common common;
-	struct opt_list sources, engines, keep_together;
-	char *fleet, *transport, *out;
+	struct opt_list sources, engines, only, keep_together;
+	char *fleet, *transport, *out, *to;
 	uint64_t bucket_size, rate;
 	bool split_tensors, dry_run;
 	struct limits_conf limits;

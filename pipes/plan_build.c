@@ -489,6 +489,88 @@ static int emit_end(struct builder *b)
 	return rc < 0 ? rc : flush(b);
 }
 
+/* ---- a published version again ---- */
+
+/* Its first record, but for where it is and what it is for. */
+static int emit_version_again(struct builder *b, struct msg *m)
+{
+	const struct plan_again *a = &b->in->again;
+	const char *model = b->in->fleet.model;
+	uint32_t nranks = a->old.nranks;
+	struct slice *place = xcalloc(a->nplaces + nranks, sizeof *place);
+	struct slice *source = place + a->nplaces;
+	int rc;
+
+	for (uint32_t i = 0; i < a->nplaces; i++)
+		place[i] = slice_of(a->place[i]);
+	for (uint32_t r = 0; r < nranks; r++)
+		source[r] = slice_of(a->source[r]);
+	if (model)
+		m->version.model = slice_of(model);
+	m->version.sources.v = source;
+	m->version.sources.n = nranks;
+	m->version.kind = (uint8_t)a->kind;
+	m->version.base = a->base;
+	m->version.content = a->content;
+	m->version.shares.v = a->shares;
+	m->version.shares.n = a->nshares;
+	m->version.places.v = place;
+	m->version.places.n = a->nplaces;
+	rc = emit(b, m, a->source[0]);
+	free(place);
+	return rc;
+}
+
+static int emit_record_again(struct builder *b, struct msg *m)
+{
+	int rc = 0;
+
+	switch (m->type) {
+	case M_version:
+		rc = emit_version_again(b, m);
+		return rc < 0 ? rc : 0;
+	case M_file:
+		return emit(b, m, "file");
+	case M_bucket:
+		if (b->out->bucket)
+			rc = b->out->bucket(b->out->arg, &m->bucket);
+		return rc < 0 ? rc : emit(b, m, "bucket");
+	default:
+		return 0;
+	}
+}
+
+/* Engines stand between files and buckets. */
+static int emit_again(struct builder *b)
+{
+	const struct m_end *old = &b->in->again.old.end;
+	struct rec_reader r = b->in->again.old.rec;
+	struct msg_arena arena = { 0 };
+	bool has_engines = false;
+	struct msg m;
+	int rc;
+
+	r.off = sizeof RECFILE_MAGIC - 1;
+	while ((rc = rec_next(&r, &m, &arena)) > 0) {
+		if (m.type == M_engine && !has_engines) {
+			has_engines = true;
+			rc = emit_engines(b);
+		} else {
+			rc = emit_record_again(b, &m);
+		}
+		if (rc < 0)
+			break;
+	}
+	msg_arena_release(&arena);
+	if (rc < 0)
+		return rc;
+	b->sum.files = old->files;
+	b->sum.buckets = old->buckets;
+	b->sum.tensors = old->tensors;
+	b->sum.bytes = old->bytes;
+	return emit_end(b);
+}
+
 static int emit_all(struct builder *b)
 {
 	int rc = emit_version(b);
@@ -546,8 +628,9 @@ int plan_build(const struct plan_input *in, const struct plan_conf *conf,
 	allocate(&b);
 	buf_add(&b.pending, RECFILE_MAGIC, sizeof RECFILE_MAGIC - 1);
 	digest_begin(&b.digest);
-	bucket_begin(&b.packer, &limits, b.used);
-	rc = emit_all(&b);
+	if (!in->is_again)
+		bucket_begin(&b.packer, &limits, b.used);
+	rc = in->is_again ? emit_again(&b) : emit_all(&b);
 	if (rc == 0)
 		*end = b.sum;
 	release(&b);

@@ -28,10 +28,13 @@
 #include "common/together.h"
 #include "pipes/msg.h"
 #include "pipes/options.h"
+#include "pipes/plan_again.h"
 
-/* What is planned. */
+/* What is planned: a source, or a published version again. */
 struct plan_input {
 	struct fleet fleet;
+	bool is_again;
+	struct plan_again again;	/* instead of ranks and together */
 	struct ranks ranks;
 	struct together together;
 	const char *transport;		/* resolved; static */

@@ -53,12 +53,15 @@ int plan_check_options(const struct plan_conf *conf)
 	if (conf->out && conf->dry_run)
 		return log_error(E_USAGE, "-o FILE and --dry-run exclude "
 					  "each other");
-	if (conf->sources.n == 0)
+	if (conf->only.n && conf->to)
+		return log_error(E_USAGE, "--only and --to exclude each "
+					  "other");
+	if (conf->sources.n == 0 && !plan_is_again(conf))
 		return log_error(E_USAGE, "no source: give --source DIR");
 	if (conf->fleet && conf->engines.n)
 		return log_error(E_USAGE, "--fleet and --engine exclude each "
 					  "other");
-	if (!conf->fleet && conf->engines.n == 0)
+	if (!conf->fleet && conf->engines.n == 0 && !plan_is_again(conf))
 		return log_error(E_USAGE, "no engines: give --fleet FILE or "
 					  "--engine ENDPOINT");
 	if (!resolve_transport(conf->transport))
@@ -116,13 +119,28 @@ static int check_workers(const struct fleet_engine *e, size_t nranks)
 
 static int open_fleet(struct fleet *f, const struct plan_conf *conf)
 {
-	int rc = conf->fleet ? fleet_read(f, conf->fleet)
-			     : fleet_from_options(f, &conf->engines);
+	if (conf->fleet)
+		return fleet_read(f, conf->fleet);
+	if (conf->engines.n == 0)
+		return 0; /* a published version's */
+	return fleet_from_options(f, &conf->engines);
+}
 
-	if (rc == 0)
-		rc = check_kinds(f);
-	for (uint32_t i = 0; rc == 0 && conf->sources.n > 1 && i < f->n; i++)
-		rc = check_workers(&f->engine[i], conf->sources.n);
+static int open_source(struct plan_input *in, const struct plan_conf *conf)
+{
+	in->is_again = plan_is_again(conf);
+	if (in->is_again)
+		return plan_again_open(&in->again, &in->fleet, conf);
+	return ranks_open(&in->ranks, conf->sources.v, conf->sources.n);
+}
+
+static int check_engines(const struct plan_input *in, size_t nranks)
+{
+	const struct fleet *f = &in->fleet;
+	int rc = check_kinds(f);
+
+	for (uint32_t i = 0; rc == 0 && nranks > 1 && i < f->n; i++)
+		rc = check_workers(&f->engine[i], nranks);
 	return rc;
 }
 
@@ -140,9 +158,14 @@ int plan_input_open(struct plan_input *in, const struct plan_conf *conf)
 		return rc;
 	rc = open_fleet(&in->fleet, conf);
 	if (rc == 0)
-		rc = ranks_open(&in->ranks, conf->sources.v, conf->sources.n);
+		rc = check_engines(in, conf->sources.n);
+	if (rc == 0)
+		rc = open_source(in, conf);
+	if (rc == 0 && in->is_again)
+		rc = check_engines(in, in->again.old.nranks);
 	if (rc < 0) {
 		fleet_release(&in->fleet);
+		plan_again_release(&in->again);
 		together_release(&in->together);
 	}
 	return rc;
@@ -152,5 +175,6 @@ void plan_input_release(struct plan_input *in)
 {
 	fleet_release(&in->fleet);
 	ranks_release(&in->ranks);
+	plan_again_release(&in->again);
 	together_release(&in->together);
 }

@@ -48,6 +48,29 @@ static void *grown(void *v, uint32_t n, size_t *cap, size_t size)
 	return xreallocarray(v, *cap, size);
 }
 
+/* Of a published version: what it must be, and where it may be. */
+static int read_again(struct reading *r, const struct m_version *m)
+{
+	struct plan *p = r->p;
+
+	if (m->kind >= RUN_N || (m->kind == RUN_PUBLISH) != (m->base == 0) ||
+	    m->shares.n != (p->nranks > 1 && m->base ? p->nranks : 0) ||
+	    m->places.n % p->nranks)
+		return bad(r, "kind %u, of version %llu, %u shares, %u places",
+			   m->kind, (unsigned long long)m->base, m->shares.n,
+			   m->places.n);
+	p->kind = m->kind;
+	p->base = m->base;
+	p->content = m->content;
+	p->shares = xcalloc(m->shares.n + 1, sizeof *p->shares);
+	for (; p->nshares < m->shares.n; p->nshares++)
+		p->shares[p->nshares] = m->shares.v[p->nshares];
+	p->place = xcalloc(m->places.n + 1, sizeof *p->place);
+	for (; p->nplaces < m->places.n; p->nplaces++)
+		p->place[p->nplaces] = dup_slice(m->places.v[p->nplaces]);
+	return 0;
+}
+
 static int read_version(struct reading *r, const struct m_version *m)
 {
 	struct plan *p = r->p;
@@ -61,7 +84,7 @@ static int read_version(struct reading *r, const struct m_version *m)
 	p->rank = xcalloc(m->sources.n, sizeof *p->rank);
 	for (; p->nranks < m->sources.n; p->nranks++)
 		p->rank[p->nranks].source = dup_slice(m->sources.v[p->nranks]);
-	return p->nranks ? 0 : bad(r, "no source");
+	return p->nranks ? read_again(r, m) : bad(r, "no source");
 }
 
 /* Relative, and every part of it goes down. */
@@ -405,8 +428,12 @@ void plan_close(struct plan *p)
 		free(p->receiver[i].endpoint);
 	for (uint32_t i = 0; i < p->nranks; i++)
 		free(p->rank[i].source);
+	for (uint32_t i = 0; i < p->nplaces; i++)
+		free(p->place[i]);
 	free(p->rank);
 	free(p->share);
+	free(p->place);
+	free(p->shares);
 	free(p->file);
 	free(p->engine);
 	free(p->receiver);

@@ -59,7 +59,12 @@ struct plan_bucket {
 struct plan {
 	struct rec_reader rec;		/* mapped */
 	char *model, *transport;
-	struct digest structure;
+	enum run_kind kind;
+	uint64_t base;			/* not RUN_PUBLISH: whose content */
+	struct digest structure, content;
+	struct m_share *shares;		/* of content; as in a decision */
+	char **place;			/* where it may be, but the sources: */
+	uint32_t nshares, nplaces;	/* a directory for each rank, and again */
 	struct plan_rank *rank;
 	struct plan_file *file;
 	struct plan_engine *engine;

@@ -32,6 +32,7 @@ struct child {
 };
 
 struct push {
+	const struct opt_spec *spec;
 	const struct push_conf *conf;
 	struct loop *loop;
 	struct supervisor sup;
@@ -104,19 +105,103 @@ const struct opt_spec *push_spec(void)
 	return &spec;
 }
 
+/* ---- weir-rollback ---- */
+
+static bool is_rollbacks(const struct opt *o)
+{
+	static const char *const not [] = { "bucket-size",   "split-tensors",
+					    "keep-together", "transport",
+					    "only",	     "expect" };
+
+	for (size_t i = 0; i < COUNT(not ); i++)
+		if (strcmp(o->name, not [i]) == 0)
+			return false;
+	return true;
+}
+
+static const struct {
+	const char *option, *help;
+} rollback_help[] = {
+	{ "source", "look there first for the bytes, if an engine needs them" },
+	{ "fleet", "the engines, as YAML; -: from stdin; default: those of "
+		   "the last decision" },
+	{ "to", "the version to go back to; previous: the last one that is "
+		"something else than the current one" },
+};
+
+static void fit_rollback(struct opt *o)
+{
+	for (size_t i = 0; i < COUNT(rollback_help); i++)
+		if (strcmp(o->name, rollback_help[i].option) == 0)
+			o->help = rollback_help[i].help;
+	if (strcmp(o->name, "to") == 0)
+		o->def = "previous";
+}
+
+static size_t rollback_rows(struct opt *out)
+{
+	const struct opt_spec *all = push_spec();
+	size_t n = 0;
+
+	for (size_t i = 0; i < all->nopts; i++) {
+		if (!is_rollbacks(&all->opts[i]))
+			continue;
+		out[n] = all->opts[i];
+		fit_rollback(&out[n++]);
+	}
+	return n;
+}
+
+const struct opt_spec *rollback_spec(void)
+{
+	static struct opt rows[OPT_ROWS_MAX];
+	static struct opt_spec spec = {
+		.program = "weir-rollback",
+		.summary = "publish an older version again, as a new number",
+		.opts = rows,
+		.common = offsetof(struct push_conf, common),
+	};
+
+	if (spec.nopts == 0)
+		spec.nopts = rollback_rows(rows);
+	return &spec;
+}
+
 /* ---- starting stages ---- */
+
+/* Plan's options; weir-rollback's default is one too. */
+static void plan_options(const struct opt_spec *spec,
+			 const struct push_conf *conf, struct words *out)
+{
+	opt_forward(spec, conf, &plan_spec, out);
+	if (conf->plan.to && !opt_is_given(spec, conf, "to")) {
+		char *word = xasprintf("--to=%s", conf->plan.to);
+
+		words_add(out, word);
+		free(word);
+	}
+}
+
+static void add_registry(const struct opt_common *common, struct words *out)
+{
+	char *word;
+
+	if (!common->registry)
+		return;
+	word = xasprintf("--registry=%s", common->registry);
+	words_add(out, word);
+	free(word);
+}
 
 static void stage_options(struct push *p, struct child *c)
 {
 	const struct opt_common *common = &p->conf->common;
 
-	opt_forward(push_spec(), p->conf, stages[c->id].spec, &c->options);
-	if (common->registry) {
-		char *word = xasprintf("--registry=%s", common->registry);
-
-		words_add(&c->options, word);
-		free(word);
-	}
+	if (c->id == STAGE_PLAN)
+		plan_options(p->spec, p->conf, &c->options);
+	else
+		opt_forward(p->spec, p->conf, stages[c->id].spec, &c->options);
+	add_registry(common, &c->options);
 	if (common->json && c->id == STAGE_COMMIT)
 		words_add(&c->options, "--json");
 }
@@ -410,7 +495,7 @@ static void release(struct push *p)
 }
 
 /* --dry-run is plan's: replaced by it. */
-static int dry_run(const struct push_conf *conf)
+static int dry_run(const struct opt_spec *spec, const struct push_conf *conf)
 {
 	char *path = proc_sibling(plan_spec.program);
 	struct words argv = { 0 };
@@ -419,7 +504,8 @@ static int dry_run(const struct push_conf *conf)
 	log_options(&conf->common, &argv);
 	if (conf->common.json)
 		words_add(&argv, "--json");
-	opt_forward(push_spec(), conf, &plan_spec, &argv);
+	plan_options(spec, conf, &argv);
+	add_registry(&conf->common, &argv);
 	execvp(path, argv.v);
 	log_errno(E_IO, "run %s", path);
 	words_release(&argv);
@@ -427,13 +513,15 @@ static int dry_run(const struct push_conf *conf)
 	return err_exit_code(-E_IO);
 }
 
-int push_run(const struct push_conf *conf)
+int push_run(const struct opt_spec *spec, const struct push_conf *conf)
 {
-	struct push p = { .conf = conf, .verdict = -1, .death = { -1, -1 } };
+	struct push p = {
+		.spec = spec, .conf = conf, .verdict = -1, .death = { -1, -1 }
+	};
 	int code, rc;
 
 	if (conf->plan.dry_run || conf->plan.out)
-		return dry_run(conf);
+		return dry_run(spec, conf);
 	rc = run_open(&p.run, conf->common.run, false);
 	if (rc == 0)
 		rc = refuse_ended(&p.run);

@@ -28,7 +28,10 @@ struct push_conf {
 /* The rows of all four stages; made once, on first use. */
 const struct opt_spec *push_spec(void);
 
-/* Runs one push to its end; returns the exit code. */
-int push_run(const struct push_conf *conf);
+/* weir-rollback's: those of push that say nothing of a source's layout. */
+const struct opt_spec *rollback_spec(void);
+
+/* Runs one push to its end; returns the exit code.  spec: one of the two. */
+int push_run(const struct opt_spec *spec, const struct push_conf *conf);
 
 #endif

@@ -199,4 +199,5 @@ void receipt_msg(const struct engine_receipt *r, struct msg *m)
 	m->receipt.proof = r->proof;
 	m->receipt.post_load = slice_of(r->post_load);
 	m->receipt.varies = r->varies;
+	m->receipt.place = slice_of(r->place);
 }

@@ -98,6 +98,14 @@ int registry_decision(struct registry *r, uint64_t version,
 		      struct reg_rec *out);
 /* 1 and the plan that a decided version was made by, 0 if there is none. */
 int registry_plan(struct registry *r, uint64_t version, struct plan *out);
+/* 1 and the highest decided number below before whose content is another one,
+ * 0 if there is none. */
+int registry_previous(struct registry *r, uint64_t before,
+		      const struct digest *content, uint64_t *version);
+/* 1 and its receipts: one per call of rec_next() on out->rec.  0 if there are
+ * none. */
+int registry_receipts_read(struct registry *r, uint64_t version,
+			   struct reg_rec *out);
 /* A fresh directory for an undecided version, with the run's plan in it
  * (hard link, or a copy on another file system).  -E_AGAIN if the version is
  * decided. */

@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NUMBER_MAX 24 /* characters of a version's name, and NUL */
+#define NUMBER_MAX 24		 /* characters of a version's name, and NUL */
+#define RECEIPTS_MAX (64u << 20) /* bytes of them */
 
 static void step(const char *what)
 {
@@ -218,6 +219,37 @@ out:
 	return rc;
 }
 
+/* Has it another content?  1, 0, -E_*. */
+static int differs(struct registry *r, uint64_t version,
+		   const struct digest *content)
+{
+	struct reg_rec d = { 0 };
+	int rc = registry_decision(r, version, &d);
+
+	if (rc > 0)
+		rc = !digest_eq(&d.m.decision.content, content);
+	reg_rec_release(&d);
+	return rc;
+}
+
+int registry_previous(struct registry *r, uint64_t before,
+		      const struct digest *content, uint64_t *version)
+{
+	uint64_t *all;
+	size_t n;
+	int rc = list_versions(r, &all, &n);
+
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		if (all[i] >= before)
+			continue;
+		rc = differs(r, all[i], content);
+		if (rc > 0)
+			*version = all[i];
+	}
+	free(all);
+	return rc;
+}
+
 int registry_plan(struct registry *r, uint64_t version, struct plan *out)
 {
 	int vfd = version_open(r, version), rc;
@@ -232,6 +264,22 @@ int registry_plan(struct registry *r, uint64_t version, struct plan *out)
 	}
 	close(vfd);
 	return rc;
+}
+
+int registry_receipts_read(struct registry *r, uint64_t version,
+			   struct reg_rec *out)
+{
+	int vfd = version_open(r, version), rc;
+	struct reg_rec all = { 0 };
+
+	if (vfd < 0)
+		return vfd == -E_NOINPUT ? 0 : vfd;
+	rc = rec_open(&all.rec, vfd, "receipts", RECEIPTS_MAX);
+	close(vfd);
+	if (rc < 0)
+		return rc == -E_NOINPUT ? 0 : rc;
+	*out = all;
+	return 1;
 }
 
 /* From another file system. */

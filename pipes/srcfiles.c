@@ -23,11 +23,6 @@ static struct srcdir *dir_of(const struct srcfiles *s, uint32_t file)
 	return &s->dir[s->plan->file[file].rank];
 }
 
-static const char *source_of(const struct srcfiles *s, uint32_t file)
-{
-	return s->plan->rank[s->plan->file[file].rank].source;
-}
-
 static int hash_header(int fd, const struct plan_file *f, char *room,
 		       struct digest *out)
 {
@@ -66,16 +61,12 @@ static int check_header(const struct srcfiles *s, uint32_t i)
 		return log_error(E_DATA,
 				 "%s/%s: its header changed since the "
 				 "plan was made; plan again",
-				 source_of(s, i), f->path);
+				 dir_of(s, i)->path, f->path);
 	return 0;
 }
 
-static int open_one(struct srcfiles *s, uint32_t i)
+static int open_one(struct srcfiles *s, uint32_t i, int fd)
 {
-	const struct plan_file *f = &s->plan->file[i];
-	struct srcdir_id id = id_of(f);
-	int fd = srcdir_open_same(dir_of(s, i), f->path, &id);
-
 	if (fd < 0)
 		return fd;
 	s->fd[i] = fd;
@@ -83,7 +74,37 @@ static int open_one(struct srcfiles *s, uint32_t i)
 	return check_header(s, i);
 }
 
-int srcfiles_open(struct srcfiles *s, const struct plan *plan)
+static int open_planned(struct srcfiles *s, uint32_t i)
+{
+	const struct plan_file *f = &s->plan->file[i];
+
+	s->id[i] = id_of(f);
+	return open_one(s, i,
+			srcdir_open_same(dir_of(s, i), f->path, &s->id[i]));
+}
+
+static int open_like(struct srcfiles *s, uint32_t i)
+{
+	const struct plan_file *f = &s->plan->file[i];
+	int fd = srcdir_open_file(dir_of(s, i), f->path, &s->id[i]);
+
+	if (fd == -E_NOINPUT)
+		return log_error(E_NOINPUT, "%s/%s is not there",
+				 dir_of(s, i)->path, f->path);
+	if (fd >= 0 && s->id[i].size != f->bytes) {
+		close(fd);
+		return log_error(E_DATA,
+				 "%s/%s: expected %llu bytes, found %llu",
+				 dir_of(s, i)->path, f->path,
+				 (unsigned long long)f->bytes,
+				 (unsigned long long)s->id[i].size);
+	}
+	return open_one(s, i, fd);
+}
+
+/* dirs: one for each rank; NULL: as planned. */
+static int open_all(struct srcfiles *s, const struct plan *plan,
+		    const char *const *dirs)
 {
 	int rc = 0;
 
@@ -91,17 +112,30 @@ int srcfiles_open(struct srcfiles *s, const struct plan *plan)
 	s->dir = xcalloc(plan->nranks, sizeof(*s->dir));
 	for (uint32_t r = 0; r < plan->nranks; r++)
 		s->dir[r].fd = -1;
+	s->id = xcalloc(plan->nfiles, sizeof(*s->id));
 	s->fd = xcalloc(plan->nfiles, sizeof(*s->fd));
 	s->leased = xcalloc(plan->nfiles, sizeof(*s->leased));
 	for (uint32_t i = 0; i < plan->nfiles; i++)
 		s->fd[i] = -1;
 	for (uint32_t r = 0; rc == 0 && r < plan->nranks; r++)
-		rc = srcdir_open(&s->dir[r], plan->rank[r].source);
+		rc = srcdir_open(&s->dir[r],
+				 dirs ? dirs[r] : plan->rank[r].source);
 	for (uint32_t i = 0; rc == 0 && i < plan->nfiles; i++)
-		rc = open_one(s, i);
+		rc = dirs ? open_like(s, i) : open_planned(s, i);
 	if (rc < 0)
 		srcfiles_close(s);
 	return rc;
+}
+
+int srcfiles_open(struct srcfiles *s, const struct plan *plan)
+{
+	return open_all(s, plan, NULL);
+}
+
+int srcfiles_open_at(struct srcfiles *s, const struct plan *plan,
+		     const char *const *dirs)
+{
+	return open_all(s, plan, dirs);
 }
 
 void srcfiles_close(struct srcfiles *s)
@@ -117,6 +151,7 @@ void srcfiles_close(struct srcfiles *s)
 			lease_release(s->fd[i]);
 		close(s->fd[i]);
 	}
+	free(s->id);
 	free(s->fd);
 	free(s->leased);
 	for (uint32_t r = 0; r < s->plan->nranks; r++)
@@ -137,7 +172,7 @@ uint32_t srcfiles_watch(struct srcfiles *s)
 		broken++;
 		log_warn("%s/%s was opened for writing; it is read a second "
 			 "time",
-			 source_of(s, i), s->plan->file[i].path);
+			 dir_of(s, i)->path, s->plan->file[i].path);
 	}
 	return broken;
 }
@@ -146,9 +181,8 @@ int srcfiles_check(struct srcfiles *s)
 {
 	for (uint32_t i = 0; i < s->plan->nfiles; i++) {
 		const struct plan_file *f = &s->plan->file[i];
-		struct srcdir_id id = id_of(f);
-		int rc =
-			srcdir_check_same(dir_of(s, i), f->path, s->fd[i], &id);
+		int rc = srcdir_check_same(dir_of(s, i), f->path, s->fd[i],
+					   &s->id[i]);
 
 		if (rc < 0)
 			return rc;

@@ -17,6 +17,7 @@
 struct srcfiles {
 	const struct plan *plan;	/* lent */
 	struct srcdir *dir;		/* of each rank */
+	struct srcdir_id *id;		/* as planned, or as opened */
 	int *fd;
 	bool *leased;
 };
@@ -25,6 +26,10 @@ struct srcfiles {
  * change, and the digest of a shard's header.  -E_DATA naming the file if it
  * is another one by now; -E_NOINPUT.  Logged. */
 int srcfiles_open(struct srcfiles *s, const struct plan *plan);
+/* The same files in other directories, one for each rank, whichever they are
+ * now: sizes and headers must be the plan's, the rest only a digest tells. */
+int srcfiles_open_at(struct srcfiles *s, const struct plan *plan,
+		     const char *const *dirs);
 void srcfiles_close(struct srcfiles *s);	/* fine on a zeroed one */
 /* Lets go of leases that somebody waits for.  How many. */
 uint32_t srcfiles_watch(struct srcfiles *s);

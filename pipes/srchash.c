@@ -221,7 +221,7 @@ static void fail_read(struct srchash *h, const struct hash_job *j)
 {
 	const struct plan_file *f = &h->plan->file[j->bad_file];
 	char *cause = xasprintf(
-		"%s/%s: bucket %u: %s", h->plan->rank[f->rank].source, f->path,
+		"%s/%s: bucket %u: %s", h->files->dir[f->rank].path, f->path,
 		j->bucket,
 		j->rc == -E_DATA ? "the file was truncated while it was sent"
 				 : "cannot be read");
@@ -233,7 +233,7 @@ static void fail_read(struct srchash *h, const struct hash_job *j)
 static void changed(struct srchash *h, uint32_t bucket, uint32_t rank)
 {
 	char *cause = xasprintf("%s: bucket %u changed while it was sent",
-				h->plan->rank[rank].source, bucket);
+				h->files->dir[rank].path, bucket);
 
 	fail(h, bucket, E_DATA, cause);
 	free(cause);

@@ -397,6 +397,38 @@ static void print_row(const struct status *st, const struct row *r)
 	       r->answered ? "" : r->why);
 }
 
+/* As they were given to us. */
+static void print_options(const struct status_conf *conf)
+{
+	if (conf->common.registry)
+		printf(" --registry %s", conf->common.registry);
+	if (conf->fleet)
+		printf(" --fleet %s", conf->fleet);
+	for (size_t i = 0; i < conf->engines.n; i++)
+		printf(" --engine %s", conf->engines.v[i]);
+}
+
+/* One that lags catches up; the others need not be touched. */
+static void print_advice(const struct status *st)
+{
+	struct buf b = { 0 };
+
+	for (uint32_t i = 0; i < st->nrows; i++) {
+		const struct row *r = &st->row[i];
+
+		if (!is_lagging(st, r) || !r->answered ||
+		    (i && strcmp(r->name, r[-1].name) == 0))
+			continue;
+		buf_addf(&b, " --only %s", r->name);
+	}
+	if (b.n) {
+		printf("to catch up: weir push");
+		print_options(st->conf);
+		printf("%s\n", buf_cstr(&b));
+	}
+	buf_release(&b);
+}
+
 static void print_text(struct status *st)
 {
 	print_registry(st);
@@ -408,6 +440,7 @@ static void print_text(struct status *st)
 	       "STAGED", "PAUSED", "BOOT", "STATE");
 	for (uint32_t i = 0; i < st->nrows; i++)
 		print_row(st, &st->row[i]);
+	print_advice(st);
 }
 
 /* ---- JSON ---- */

@@ -240,6 +240,14 @@ char *store_slot_path(const struct store *s, uint64_t version)
 			 store_name(name, where(s, version), version));
 }
 
+char *store_version_path(const struct store *s, uint64_t version)
+{
+	char name[STORE_NAME_SIZE];
+
+	return xasprintf("%s/%s", s->path,
+			 store_name(name, "versions", version));
+}
+
 /* `current` appears whole: a link of its own, then renamed. */
 int store_point(const struct store *s, uint64_t version)
 {

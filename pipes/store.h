@@ -125,6 +125,20 @@ int store_make_space(struct store_making *k, const atomic_bool *cancel,
 		     struct store_files *out);
 /* Gives up between the two; fine on one that is {0} or used up. */
 void store_make_undo(struct store_making *k);
+/*
+ * A version whose content is known already may be kept under another number.
+ * store_find() gives the record of the newest such: 1, or 0.  store_link()
+ * makes staging/VERSION of it, by hard links to all that is there, and retires
+ * what is beyond keep; its files have two names from then on, so that nothing
+ * is ever written into them again.
+ */
+struct store_want {
+	struct digest content, structure;	/* as received */
+	const char *post_load;
+};
+int store_find(const struct store *s, const struct store_want *w,
+	       struct store_slot *out);
+int store_link(struct store *s, uint64_t kept, uint64_t version);
 /* Keeps the open files of a version that was published. */
 void store_keep_take(struct store *s, struct store_files *f);
 void store_files_release(struct store_files *f);
@@ -133,6 +147,8 @@ void store_files_release(struct store_files *f);
 int store_open_dir(const struct store *s, uint64_t version);
 /* Its absolute path.  Owned string. */
 char *store_slot_path(const struct store *s, uint64_t version);
+/* The same of where it will be once it is served.  Owned string. */
+char *store_version_path(const struct store *s, uint64_t version);
 /* Readable for all, and fsync of everything below staging/N. */
 int store_sync(const struct store *s, uint64_t version);
 

@@ -22,6 +22,8 @@ int store_stage_again(struct store *s, uint64_t version);
 /* Drops a version of versions/: its record first, so that a crash leaves an
  * unsealed one, which the next start removes. */
 int store_retire(struct store *s, uint64_t version);
+/* All beyond keep. */
+int store_retire_old(struct store *s);
 int store_unseal(const struct store *s, uint64_t version);
 /* Makes directory and records agree after a crash; fills in what is served,
  * staged and kept. */

@@ -338,10 +338,25 @@ static void unkeep(struct store *s, uint64_t version, struct store_files *out)
 		}
 }
 
+int store_retire_old(struct store *s)
+{
+	uint64_t old;
+	int rc = 0;
+
+	while (rc >= 0 && (old = oldest_retired(s)) != 0) {
+		struct store_files gone = { 0 };
+
+		unkeep(s, old, &gone);
+		store_files_release(&gone);
+		rc = store_retire(s, old);
+	}
+	return rc;
+}
+
 /* Frees all versions beyond keep but the one to be reused. */
 static int retire(struct store *s, struct store_making *k)
 {
-	uint64_t reused = oldest_retired(s), next;
+	uint64_t reused = oldest_retired(s);
 	int rc;
 
 	if (reused == 0)
@@ -352,14 +367,7 @@ static int retire(struct store *s, struct store_making *k)
 	store_forget_version(s, reused);
 	unkeep(s, reused, &k->old);
 	store_name(k->from, "versions", reused);
-	while (rc >= 0 && (next = oldest_retired(s)) != 0) {
-		struct store_files gone = { 0 };
-
-		unkeep(s, next, &gone);
-		store_files_release(&gone);
-		rc = store_retire(s, next);
-	}
-	return rc;
+	return rc < 0 ? rc : store_retire_old(s);
 }
 
 static int check_room(const struct store *s, const struct store_slot *slot)

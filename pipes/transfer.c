@@ -343,6 +343,7 @@ static void note_held(void *m, const void *event)
 		held[i] = first ? had : held[i] & had;
 	}
 	n->receivers_sealed = (first || n->receivers_sealed) && e->sealed;
+	n->kept = (first || n->kept) && e->kept;
 	if (n->unanswered || !n->receivers_sealed || is_out(n))
 		return;
 	n->sealed = true;

@@ -36,7 +36,7 @@ enum xf_state {
 enum xf_ev {
 	XF_EV_OPENED,		/* hash_only */
 	XF_EV_ADMIT_UP, XF_EV_ADMIT_DOWN, XF_EV_COMMIT_UP,
-	XF_EV_HELD,		/* receiver, sealed, bitmap */
+	XF_EV_HELD,		/* receiver, sealed, kept, bitmap */
 	XF_EV_GRANT,		/* wave, bucket, first, count */
 	XF_EV_READY,		/* bucket may be offered */
 	XF_EV_DIGEST,		/* bucket, rank, digest: the source's own */
@@ -59,7 +59,7 @@ struct xf_event {
 	uint64_t bytes;
 	struct digest digest;
 	struct slice bitmap;
-	bool sealed, hash_only;
+	bool sealed, kept, hash_only;
 	int code;			/* enum err, positive */
 	const char *cause;
 };
@@ -99,6 +99,7 @@ struct xf_engine {
 	uint32_t unfinished;	/* receivers that are sealing */
 	uint32_t first_worker;	/* counted over the whole plan */
 	bool receivers_sealed;	/* those that answered, all of them */
+	bool kept;		/* it linked a slot of its own */
 	bool sealed, excluded, severed, failed;
 	int code;
 };
@@ -135,7 +136,7 @@ void transfer_init(struct transfer *t, const struct plan *plan,
 void transfer_release(struct transfer *t);
 /* 0, or -E_PROTO for an event that the table or the plan does not know. */
 int transfer_step(struct transfer *t, const struct xf_event *e);
-/* Engines that take part to the end. */
-uint32_t transfer_targets(const struct transfer *t);
+/* Engines that take part to the end and were sent the bytes. */
+uint32_t transfer_receiving(const struct transfer *t);
 
 #endif

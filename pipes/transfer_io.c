@@ -76,8 +76,8 @@ static void send_to(struct xfer *x, enum dir d, const struct msg *m)
  * source that was written meanwhile (BK-12). */
 static bool is_sources_fault(struct xfer *x, const struct xf_action *a)
 {
-	return a->engine == ID_NONE ||
-	       (a->code == E_DATA && srcfiles_check(&x->files) < 0);
+	return a->engine == ID_NONE || (a->code == E_DATA && x->files.plan &&
+					srcfiles_check(&x->files) < 0);
 }
 
 static const char *cause_of_source(const struct xf_action *a)
@@ -129,7 +129,7 @@ static void say_drained(struct xfer *x)
 {
 	struct msg m = { .type = M_drained };
 	uint64_t bytes =
-		x->is_moving ? transfer_targets(&x->m) * x->plan.bytes : 0;
+		x->is_moving ? transfer_receiving(&x->m) * x->plan.bytes : 0;
 
 	m.drained = (struct m_drained){ .content = x->content,
 					.bytes = bytes,
@@ -297,6 +297,12 @@ static int from_commit(struct xfer *x, const struct msg *m)
 	case M_exclude:
 		XFER(x, EXCLUDE, .engine = m->exclude.engine);
 		return 0;
+	case M_seek:
+		if (!xfer_is_again(x))
+			return log_error(E_PROTO, "commit seeks a source that "
+						  "is planned");
+		xfer_seek(x, &m->seek);
+		return 0;
 	case M_abort:
 		XFER(x, ABORT, .engine = ID_NONE);
 		return 0;
@@ -411,6 +417,7 @@ static void release(struct xfer *x)
 	free(x->queue);
 	free(x->awaited);
 	free(x->share);
+	xfer_seek_release(x);
 	srcfiles_close(&x->files);
 	transfer_release(&x->m);
 	plan_close(&x->plan);

@@ -4,7 +4,7 @@
  *
  * Split by direction: transfer_io.c (the stage: links in, what the machine
  * says out), transfer_move.c (receivers, transport and hasher; everything
- * that touches bytes).  Both turn what happens into events for one queue, so
+ * that touches bytes), transfer_seek.c (a published version's source).  All turn what happens into events for one queue, so
  * that the machine is never entered from inside itself.
  */
 #ifndef WEIR_TRANSFER_IO_H
@@ -18,6 +18,7 @@
 #include "pipes/transport.h"
 
 #define XFER_CAUSE_MAX 1024
+#define SEEK_TRIED_MAX 1024	/* bytes of causes; the last may reach beyond */
 
 struct xfer_input {			/* an event that waits for its turn */
 	struct xf_event ev;
@@ -30,6 +31,18 @@ struct xfer_opened {
 	char **boot;			/* per receiver; "" if it has none */
 	uint64_t epoch, version, engine_ms, load_ms;
 	bool known;
+};
+
+/* Of a join or a rollback: is its content somewhere? */
+struct xfer_seek {
+	bool is_on, is_found, is_right;
+	bool asked;			/* commit waits for the answer */
+	uint32_t next;			/* place to be tried */
+	struct buf tried;		/* why those before were not it */
+	char *needy;			/* an engine that needs the bytes */
+	bool *waits;			/* receivers to be attached then */
+	struct srchash *hash;
+	struct loop_timer turn;
 };
 
 struct xfer {
@@ -48,6 +61,7 @@ struct xfer {
 	bool source_failed;		/* said once: nothing can mend it */
 
 	struct srcfiles files;
+	struct xfer_seek seek;
 	struct srchash *hash;
 	uint8_t *awaited;		/* buckets offered when hashed */
 	struct transport tr;
@@ -63,7 +77,7 @@ struct xfer {
 /* Runs to the end; returns the exit code. */
 int transfer_run(struct transfer_conf *conf);
 
-/* ---- between the two files ---- */
+/* ---- between the files ---- */
 
 /* Queues an event; cause is copied. */
 void xfer_add(struct xfer *x, const struct xf_event *ev, const char *cause);
@@ -76,8 +90,21 @@ void xfer_drive(struct xfer *x);
 void xfer_fault(struct xfer *x, uint32_t receiver, uint32_t bucket, int code,
 		const char *cause);
 
-/* Source: opened and checked before any engine is touched. */
+/* Source: opened and checked before any engine is touched; that of a
+ * published version only when it is needed. */
 int xfer_open_source(struct xfer *x);
+bool xfer_is_again(const struct xfer *x);	/* a join or a rollback */
+/* Descriptors to a receiver; then it is asked what it holds. */
+void xfer_attach(struct xfer *x, uint32_t receiver);
+
+/* transfer_seek.c */
+void xfer_seek_init(struct xfer *x);
+/* commit wants to know; `found` or a fault follows. */
+void xfer_seek(struct xfer *x, const struct m_seek *m);
+/* A receiver holds nothing: it is attached when the source is found. */
+void xfer_need_source(struct xfer *x, uint32_t receiver);
+void xfer_seek_stop(struct xfer *x);
+void xfer_seek_release(struct xfer *x);
 /* Starts the hasher; with engines, transport and fan too. */
 int xfer_start_moving(struct xfer *x, bool hash_only);
 /* Of the machine's actions, those that touch receivers or bytes. */

@@ -49,11 +49,11 @@ void transfer_release(struct transfer *t)
 	*t = (struct transfer){ 0 };
 }
 
-uint32_t transfer_targets(const struct transfer *t)
+uint32_t transfer_receiving(const struct transfer *t)
 {
 	uint32_t n = 0;
 
 	for (uint32_t e = 0; e < t->plan->nengines; e++)
-		n += !t->engine[e].excluded;
+		n += !t->engine[e].excluded && !t->engine[e].kept;
 	return n;
 }

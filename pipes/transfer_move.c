@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASK_HOLDING = 1, ASK_FINISH }; /* tags on the fan */
+/* Tags on the fan; ATTACHED: and it can read the source. */
+enum { ASK_HOLDING = 1, ASK_ATTACHED, ASK_FINISH };
 
 void xfer_fault(struct xfer *x, uint32_t receiver, uint32_t bucket, int code,
 		const char *cause)
@@ -57,6 +58,11 @@ static void verified(void *arg, const struct digest *content,
 	struct xfer *x = arg;
 
 	digest_fold(content, x->plan.nranks, &x->content);
+	if (xfer_is_again(x) && !digest_eq(&x->content, &x->plan.content)) {
+		source_failed(x, ID_NONE, E_DATA,
+			      "the source changed while it was sent");
+		return;
+	}
 	for (uint32_t r = 0; r < x->plan.nranks; r++)
 		x->share[r].content = content[r];
 	x->proof = proof;
@@ -70,11 +76,42 @@ static const struct srchash_ops hash_ops = {
 	.verified = verified,
 };
 
+bool xfer_is_again(const struct xfer *x)
+{
+	return x->plan.kind != RUN_PUBLISH;
+}
+
 int xfer_open_source(struct xfer *x)
 {
 	x->awaited = xcalloc(x->plan.nbuckets / 8 + 1, 1);
 	x->share = xcalloc(x->plan.nranks, sizeof(*x->share));
-	return srcfiles_open(&x->files, &x->plan);
+	if (!xfer_is_again(x))
+		return srcfiles_open(&x->files, &x->plan);
+	xfer_seek_init(x);
+	return 0;
+}
+
+static int start_hash(struct xfer *x)
+{
+	if (!x->hash)
+		x->hash = srchash_new(x->s->loop, &x->files,
+				      (unsigned)x->conf->hash_threads,
+				      &hash_ops, x);
+	return x->hash ? 0 : -E_IO;
+}
+
+/* Without a hasher nothing was sent: every engine kept what it needs. */
+static void hash_rest(struct xfer *x)
+{
+	if (x->hash) {
+		srchash_rest(x->hash);
+		return;
+	}
+	x->content = x->plan.content;
+	for (uint32_t r = 0; r < x->plan.nshares; r++)
+		x->share[r] = x->plan.shares[r];
+	x->proof = SOURCE_UNREAD;
+	XFER(x, VERIFIED, .engine = ID_NONE);
 }
 
 /* Cold: read and hashed before it is offered, so that the disk is read once
@@ -91,14 +128,13 @@ static void make_ready(struct xfer *x, uint32_t bucket)
 
 /* ---- the transport ---- */
 
-static void ask(struct xfer *x, uint32_t receiver)
+static void ask(struct xfer *x, uint32_t receiver, uint64_t tag)
 {
 	struct msg m = { .type = M_holding,
 			 .holding = {
 				 .fence = x->env.fence,
 				 .boot = slice_of(x->opened.boot[receiver]) } };
-	int rc = fan_call(x->fan, receiver, &m, ASK_HOLDING, 1,
-			  x->opened.engine_ms);
+	int rc = fan_call(x->fan, receiver, &m, tag, 1, x->opened.engine_ms);
 
 	if (rc < 0)
 		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
@@ -108,7 +144,7 @@ static void take_event(struct xfer *x, const struct tr_event *e)
 {
 	switch (e->kind) {
 	case TR_ATTACHED:
-		ask(x, e->receiver);
+		ask(x, e->receiver, ASK_ATTACHED);
 		break;
 	case TR_MOVED:
 		XFER(x, MOVED, .receiver = e->receiver, .bucket = e->bucket);
@@ -143,10 +179,14 @@ static void wake(void *arg)
 	loop_arm(x->s->loop, &x->poll, 0);
 }
 
-static void attach(struct xfer *x, uint32_t receiver)
+void xfer_attach(struct xfer *x, uint32_t receiver)
 {
-	int rc = transport_attach(&x->tr, receiver);
+	int rc = start_hash(x);
 
+	/* Not known before the transport was opened, if it was sought. */
+	x->env.fd = x->files.fd;
+	if (rc == 0)
+		rc = transport_attach(&x->tr, receiver);
 	if (rc < 0)
 		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
 }
@@ -170,7 +210,8 @@ static struct slice boot_in(const struct msg *m)
 	return m->type == M_held ? m->held.boot : m->finished.boot;
 }
 
-static void take_reply(struct xfer *x, uint32_t r, const struct msg *m)
+static void take_reply(struct xfer *x, uint32_t r, uint64_t tag,
+		       const struct msg *m)
 {
 	if (!slice_eq(boot_in(m), slice_of(x->opened.boot[r]))) {
 		xfer_fault(x, r, ID_NONE, E_FENCED, "it was restarted");
@@ -185,8 +226,14 @@ static void take_reply(struct xfer *x, uint32_t r, const struct msg *m)
 			   "it counts buckets that are not in the plan");
 		return;
 	}
+	/* Asked again when it can read the source. */
+	if (xfer_is_again(x) && !m->held.sealed && tag == ASK_HOLDING) {
+		xfer_need_source(x, r);
+		return;
+	}
 	XFER(x, HELD, .receiver = r, .sealed = m->held.sealed,
-	     .count = m->held.count, .bitmap = m->held.bitmap);
+	     .kept = m->held.kept, .count = m->held.count,
+	     .bitmap = m->held.bitmap);
 }
 
 static void replied(void *arg, uint32_t receiver, uint64_t tag,
@@ -195,7 +242,6 @@ static void replied(void *arg, uint32_t receiver, uint64_t tag,
 	struct xfer *x = arg;
 	char cause[XFER_CAUSE_MAX];
 
-	(void)tag;
 	if (rc < 0) {
 		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
 	} else if (m->type == M_refused) {
@@ -204,7 +250,7 @@ static void replied(void *arg, uint32_t receiver, uint64_t tag,
 		xfer_fault(x, receiver, m->refused.bucket, m->refused.code,
 			   cause);
 	} else {
-		take_reply(x, receiver, m);
+		take_reply(x, receiver, tag, m);
 	}
 	/* The bitmap is lent for this call only. */
 	xfer_drive(x);
@@ -305,12 +351,9 @@ int xfer_start_moving(struct xfer *x, bool hash_only)
 {
 	int rc;
 
-	x->hash = srchash_new(x->s->loop, &x->files,
-			      (unsigned)x->conf->hash_threads, &hash_ops, x);
-	if (!x->hash)
-		return -E_IO;
-	if (hash_only)
-		return 0;
+	rc = xfer_is_again(x) ? 0 : start_hash(x);
+	if (rc < 0 || hash_only)
+		return rc;
 	rc = open_fan(x);
 	if (rc == 0)
 		rc = open_transport(x);
@@ -322,7 +365,10 @@ void xfer_do(struct xfer *x, const struct xf_action *a)
 {
 	switch (a->what) {
 	case XF_ASK_HOLDING:
-		attach(x, a->receiver);
+		if (xfer_is_again(x))
+			ask(x, a->receiver, ASK_HOLDING);
+		else
+			xfer_attach(x, a->receiver);
 		break;
 	case XF_PREPARE:
 		make_ready(x, a->bucket);
@@ -337,7 +383,7 @@ void xfer_do(struct xfer *x, const struct xf_action *a)
 		sever(x, a->engine);
 		break;
 	case XF_HASH_REST:
-		srchash_rest(x->hash);
+		hash_rest(x);
 		break;
 	case XF_STOP:
 		xfer_stop_moving(x);
@@ -349,6 +395,7 @@ void xfer_do(struct xfer *x, const struct xf_action *a)
 
 void xfer_stop_moving(struct xfer *x)
 {
+	xfer_seek_stop(x);
 	if (!x->is_moving)
 		return;
 	x->is_moving = false;

@@ -13,9 +13,9 @@ static const char *const word[CA_NACTS] = {
 	[CA_PROBE] = "probe",	   [CA_OPEN] = "open",
 	[CA_BEGIN] = "begin",	   [CA_TELL_OPENED] = "opened",
 	[CA_ASK_RECEIPTS] = "ask", [CA_DECIDE] = "decide",
-	[CA_SWAP] = "swap",	   [CA_EXCLUDE] = "exclude",
-	[CA_TELL_ABORT] = "abort", [CA_CANCEL] = "cancel",
-	[CA_VERDICT] = "verdict",
+	[CA_SEEK] = "seek",	   [CA_SWAP] = "swap",
+	[CA_EXCLUDE] = "exclude",  [CA_TELL_ABORT] = "abort",
+	[CA_CANCEL] = "cancel",	   [CA_VERDICT] = "verdict",
 };
 
 static struct commit c;

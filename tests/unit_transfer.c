@@ -378,7 +378,7 @@ static void test_exclusion(void)
 	EV(SEAL, .first = 0, .count = 2);
 	EV(FINISHED, .receiver = 2);
 	eq_str(seen(), " finish2 sealed1 hash", "and the run can end");
-	eq_u64(transfer_targets(&t), 1, "with the others");
+	eq_u64(transfer_receiving(&t), 1, "with the others");
 }
 
 static void test_restart(void)

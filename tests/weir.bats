@@ -60,8 +60,8 @@ programs() {
 	one_line_error 64 "weir --help"
 	run --separate-stderr weir nothing
 	one_line_error 64 "there is no weir-nothing"
-	run --separate-stderr weir rollback
-	one_line_error 64 "weir rollback is not built yet"
+	run --separate-stderr weir keygen
+	one_line_error 64 "weir keygen is not built yet"
 	run --separate-stderr weir ../push
 	one_line_error 64 "../push"
 	mkdir "$T/bin"

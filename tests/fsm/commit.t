@@ -380,3 +380,69 @@ receipt home             -> receipt
 receipt receipt e=1      -> receipt
 receipt lost e=2         -> decide exclude2 decide
 decide  away e=2         -> decide
+
+# A published version again:
+
+story no engine keeps it: found before any is begun
+plan    until open       -> open
+open    seek             -> seek seek
+seek    found            -> open open
+open    opened           -> begin begin
+
+story it is nowhere
+plan    until open       -> open
+open    seek             -> seek seek
+seek    fail             -> done abort verdict:65
+
+story an engine is lost while it is sought
+plan    machine min=1    -> plan
+plan    until open       -> open
+open    seek             -> seek seek
+seek    lost             -> seek exclude0
+seek    lost             -> seek
+seek    lost e=1         -> done abort verdict:65
+
+# A join:
+
+story one of two is there already
+plan    until probe      -> probe
+probe   there            -> probe
+probe   there            -> probe
+probe   probed e=1       -> open open
+open    opened           -> begin begin
+begin   begun e=1        -> load opened
+load    drained          -> receipt ask
+receipt receipt e=1      -> decide decide
+decide  agreed           -> swap swap
+swap    home e=1         -> done verdict:0
+
+story ... and says so last
+plan    until probe      -> probe
+probe   probed           -> probe
+probe   there e=1        -> open open
+
+story all are there: nothing is touched
+plan    until probe      -> probe
+probe   there e=1        -> probe
+probe   there            -> done verdict:0
+
+story restarted behind the last swap
+plan    resumed          -> plan
+plan    until probe      -> probe
+probe   there            -> probe
+probe   there e=1        -> swap swap
+swap    home             -> swap
+swap    home e=1         -> done verdict:0
+
+story each joins by itself
+plan    machine engines=3 min=1 -> plan
+plan    until probe      -> probe
+probe   there            -> probe
+probe   probed e=1       -> probe
+probe   probed e=2       -> open open
+open    opened           -> begin begin
+begin   begun e=1        -> begin
+begin   lost e=2         -> load exclude2 opened
+load    until swap       -> swap
+swap    home e=2         -> swap
+swap    home e=1         -> done verdict:3

@@ -130,6 +130,23 @@ making/open     begin v=2 e=3        -> dropping/open stop
 dropping/open   make-failed          -> making/open drop make
 making/open     made                 -> filling/open reply:begin
 
+story a kept version is linked: sealed at once, and swapped
+idle/open       serving v=2 c=2      -> idle/open
+idle/open       begin v=3 n=2        -> making/open make
+making/open     linked c=1           -> sealed/open reply:begin
+sealed/open     holding v=3          -> sealed/open holding
+sealed/open     finish v=3           -> sealed/open reply:finish
+sealed/open     ask_receipt v=3      -> sealed/open reply:ask_receipt
+sealed/open     pause                -> sealed/pausing hook-pause
+sealed/pausing  hook-ok              -> sealed/paused pause-applies lease reply:pause
+sealed/paused   swap v=3 c=1         -> sealed/swapping publish
+
+story ... and cancelled while it is hashed
+idle/open       serving v=2 c=2      -> idle/open
+idle/open       begin v=3            -> making/open make
+making/open     cancel               -> dropping/open refuse:begin:E_FENCED stop
+dropping/open   linked c=1           -> idle/open drop reply:cancel
+
 story no space
 idle/open       begin v=1            -> making/open make
 making/open     make-failed          -> idle/open refuse:begin:E_IO
