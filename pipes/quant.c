@@ -78,6 +78,7 @@ static int convert(struct quant_all *a)
 	for (uint32_t i = 0; i < a->q->nfiles && rc >= 0; i++)
 		if (a->q->file[i].kind == FILE_SHARD)
 			rc = quant_shard(a, i);
+	quant_drop_old(a);
 	if (rc < 0)
 		return rc;
 	if (a->quantised == 0)
@@ -94,7 +95,7 @@ static int convert(struct quant_all *a)
 
 int quant_run(const struct quant *q)
 {
-	struct quant_all a = { .q = q };
+	struct quant_all a = { .q = q, .old = SLOTFILE_INIT };
 	int64_t start = clock_mono_ms();
 	char time[UNITS_MAX];
 	int rc;

@@ -35,11 +35,12 @@
  *
  * The same input gives the same bytes, whatever the number of threads and the
  * processor.  Memory: QUANT_BYTES for each thread, and about 200 bytes and
- * the name for each tensor; weights are read and written piece by piece.
- * Space: one shard more while it is rewritten (its new size), no second
- * model.  Threads write to one file at a time; its lock is what limits very
- * many cores.  A slot that this failed in or was killed in is good for nothing
- * but to be dropped.
+ * the name for each tensor; numbers are read from the slot's own maps, under a
+ * guard, or piece by piece.  Space: one shard more while it is rewritten (its
+ * new size), no second model: the file that a shard was received in becomes
+ * that of the next, if it is large enough, since fresh pages cost more than
+ * the conversion.  A slot that this failed in or was killed in is good for
+ * nothing but to be dropped.
  */
 #ifndef WEIR_QUANT_H
 #define WEIR_QUANT_H
@@ -58,6 +59,9 @@ struct quant {
 	int dirfd;			/* the slot's */
 	const struct store_file *file;	/* as received */
 	uint32_t nfiles;
+	/* They, as they were filled, or NULL: then they are opened by name.
+	 * Shards that were rewritten are closed and let go of. */
+	struct store_files *files;
 	unsigned threads;		/* 0: one for each core that we may use */
 	int64_t timeout_ms;
 	const atomic_bool *cancel;

@@ -39,6 +39,7 @@ struct quant_all {
 	struct quant_names kept;	/* modules that are not quantised */
 	uint64_t before, bytes;		/* of tensors: received, now */
 	uint32_t quantised;
+	struct slotfile old;		/* a received file that was replaced */
 };
 
 /* -E_AGAIN or -E_TIMEOUT, unlogged: it must end. */
@@ -52,6 +53,7 @@ struct slice quant_kept_module(struct slice name, const struct st_tensor *t);
 
 /* Rewrites file number i. */
 int quant_shard(struct quant_all *a, uint32_t i);
+void quant_drop_old(struct quant_all *a);
 
 /* May the checkpoint be quantised at all? */
 int quant_config_check(const struct quant *q);

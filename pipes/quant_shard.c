@@ -16,8 +16,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define TMP_NAME ".weir-fp8" /* one shard at a time, in staging */
-#define ALIGN 8		     /* of the data's start */
+#define TMP_NAME ".weir-fp8"	 /* the new file, until it is whole */
+#define OLD_NAME ".weir-fp8.old" /* a received one that is used again */
+#define ALIGN 8			 /* of the data's start */
 #define CAUSE_MAX 256
 
 typedef unsigned long long ull;
@@ -36,7 +37,7 @@ struct out {
 struct shard {
 	struct quant_all *a;
 	const struct store_file *file;
-	int in, to;
+	struct slotfile in, to; /* map NULL: by pread, by pwrite */
 	struct st st;
 	struct out *out;
 	uint32_t n;
@@ -55,6 +56,13 @@ struct piece_of {
 	const struct out *o;
 	uint64_t row, col;
 	size_t rows, cols;
+};
+
+/* fp8_convert(), under a guard. */
+struct conversion {
+	struct fp8_part part;
+	float *scale;
+	int rc;
 };
 
 struct helper {
@@ -183,32 +191,28 @@ static void add_tensor(struct buf *b, const struct shard *s,
 	buf_release(&name);
 }
 
-static int write_header(struct shard *s)
+/* With its length before it. */
+static int make_header(struct shard *s, struct buf *b)
 {
-	struct buf b = { 0 };
-	uint8_t size[8];
-	int rc;
+	uint64_t n = 0;
 
-	buf_addf(&b, "{\"__metadata__\":{\"format\":\"pt\"}");
+	buf_add(b, &n, sizeof n);
+	buf_addf(b, "{\"__metadata__\":{\"format\":\"pt\"}");
 	for (uint32_t i = 0; i < s->n; i++)
-		add_tensor(&b, s, &s->out[i]);
-	buf_addf(&b, "}");
-	while ((b.n + sizeof size) % ALIGN != 0)
-		buf_add(&b, " ", 1);
-	s->data_start = sizeof size + b.n;
-	for (unsigned i = 0; i < sizeof size; i++)
-		size[i] = (uint8_t)((uint64_t)b.n >> (8 * i));
-	if (b.n > ST_HEADER_MAX)
-		rc = log_error(E_DATA,
-			       "post-load fp8: %s: a header of %zu bytes, at "
-			       "most %u can be read",
-			       s->file->path, b.n, ST_HEADER_MAX);
-	else
-		rc = io_pwrite_full(s->to, size, sizeof size, 0);
-	if (rc >= 0)
-		rc = io_pwrite_full(s->to, b.p, b.n, sizeof size);
-	buf_release(&b);
-	return rc < 0 ? rc : 0;
+		add_tensor(b, s, &s->out[i]);
+	buf_addf(b, "}");
+	while (b->n % ALIGN != 0)
+		buf_add(b, " ", 1);
+	s->data_start = b->n;
+	n = b->n - sizeof n;
+	for (unsigned i = 0; i < sizeof n; i++)
+		b->p[i] = (char)(n >> (8 * i));
+	if (n > ST_HEADER_MAX)
+		return log_error(E_DATA,
+				 "post-load fp8: %s: a header of %llu bytes, "
+				 "at most %u can be read",
+				 s->file->path, (ull)n, ST_HEADER_MAX);
+	return 0;
 }
 
 /* ---- pieces ---- */
@@ -273,7 +277,7 @@ static void fail(struct shard *s, int rc)
 
 static int get(const struct shard *s, char *p, size_t n, uint64_t at)
 {
-	int got = io_pread_full(s->in, p, n, (off_t)at);
+	int got = io_pread_full(s->in.fd, p, n, (off_t)at);
 
 	if (got < 0)
 		return got;
@@ -284,14 +288,17 @@ static int get(const struct shard *s, char *p, size_t n, uint64_t at)
 
 static int put(const struct shard *s, const void *p, size_t n, uint64_t at)
 {
-	return io_pwrite_full(s->to, p, n, (off_t)(s->data_start + at));
+	return io_pwrite_full(s->to.fd, p, n, (off_t)(s->data_start + at));
 }
 
 static int keep(const struct shard *s, const struct piece_of *p, char *box)
 {
-	int rc = get(s, box, p->cols,
-		     s->st.data_start + p->o->t->begin + p->col);
+	uint64_t at = s->st.data_start + p->o->t->begin + p->col;
+	int rc;
 
+	if (s->in.map)
+		return put(s, s->in.map + at, p->cols, p->o->begin + p->col);
+	rc = get(s, box, p->cols, at);
 	return rc < 0 ? rc : put(s, box, p->cols, p->o->begin + p->col);
 }
 
@@ -305,22 +312,38 @@ static void runs_of(const struct piece_of *p, uint64_t width, size_t *runs,
 	*len = is_whole ? p->rows * p->cols : p->cols;
 }
 
-static int read_piece(const struct shard *s, const struct piece_of *p,
-		      char *box)
+/* Where the piece is: in the file's map, or read into the box. */
+static int find_numbers(const struct shard *s, const struct piece_of *p,
+			char *box, struct fp8_part *part)
 {
 	uint64_t width = st_shape(&s->st, p->o->t)[1];
 	size_t size = fp8_size(p->o->from), runs, len;
+	uint64_t at = s->st.data_start + p->o->t->begin +
+		      (p->row * width + p->col) * size;
 	int rc = 0;
 
+	part->src = s->in.map ? s->in.map + at : box;
+	part->src_step = (s->in.map ? width : p->cols) * size;
+	if (s->in.map)
+		return 0;
 	runs_of(p, width, &runs, &len);
 	for (size_t i = 0; i < runs && rc >= 0; i++)
 		rc = get(s, box + i * len * size, len * size,
-			 s->st.data_start + p->o->t->begin +
-				 ((p->row + i) * width + p->col) * size);
+			 at + i * width * size);
 	return rc;
 }
 
-static int write_piece(const struct shard *s, const struct piece_of *p,
+static void find_place(const struct shard *s, const struct piece_of *p,
+		       char *box, struct fp8_part *part)
+{
+	uint64_t width = st_shape(&s->st, p->o->t)[1];
+	uint64_t at = s->data_start + p->o->begin + p->row * width + p->col;
+
+	part->dst = (uint8_t *)(s->to.map ? s->to.map + at : box + QUANT_READ);
+	part->dst_step = s->to.map ? width : p->cols;
+}
+
+static int write_codes(const struct shard *s, const struct piece_of *p,
 		       const uint8_t *codes)
 {
 	uint64_t width = st_shape(&s->st, p->o->t)[1];
@@ -347,32 +370,46 @@ static int not_finite(const struct shard *s, const struct piece_of *p,
 			 (ull)(p->row + row), (ull)(p->col + col));
 }
 
+static void convert(void *arg)
+{
+	struct conversion *c = arg;
+
+	c->rc = fp8_convert(&c->part, c->scale);
+}
+
+static int guarded(const struct shard *s, const struct piece_of *p,
+		   struct conversion *c)
+{
+	const struct guard_range maps[] = { slotfile_range(&s->in),
+					    slotfile_range(&s->to) };
+
+	if (guard_run(maps, COUNT(maps), convert, c) != 0)
+		return log_error(E_IO, "it cannot be read or written");
+	return c->rc < 0 ? not_finite(s, p, &c->part) : 0;
+}
+
 static int quantise(const struct shard *s, const struct piece_of *p, char *box)
 {
 	float scale[QUANT_READ / FP8_BLOCK / FP8_BLOCK / sizeof(uint16_t)];
 	uint64_t width = fp8_blocks(st_shape(&s->st, p->o->t)[1]);
-	struct fp8_part part = {
-		.from = p->o->from,
-		.src = box,
-		.dst = (uint8_t *)box + QUANT_READ,
-		.src_step = p->cols * fp8_size(p->o->from),
-		.dst_step = p->cols,
-		.rows = p->rows,
-		.cols = p->cols,
+	uint64_t block = p->row / FP8_BLOCK * width + p->col / FP8_BLOCK;
+	struct conversion c = {
+		.part = { .from = p->o->from,
+			  .rows = p->rows,
+			  .cols = p->cols },
+		.scale = scale,
 	};
-	int rc = read_piece(s, p, box);
+	int rc = find_numbers(s, p, box, &c.part);
 
-	if (rc < 0)
-		return rc;
-	if (fp8_convert(&part, scale) < 0)
-		return not_finite(s, p, &part);
-	rc = write_piece(s, p, part.dst);
+	find_place(s, p, box, &c.part);
+	if (rc >= 0)
+		rc = guarded(s, p, &c);
+	if (rc >= 0 && !s->to.map)
+		rc = write_codes(s, p, c.part.dst);
 	if (rc < 0)
 		return rc;
 	return put(s, scale, fp8_blocks(p->cols) * sizeof scale[0],
-		   p->o->scales +
-			   (p->row / FP8_BLOCK * width + p->col / FP8_BLOCK) *
-				   sizeof scale[0]);
+		   p->o->scales + block * sizeof scale[0]);
 }
 
 /* In each thread, until nothing is left or one of them failed. */
@@ -434,12 +471,12 @@ static int work_all(struct shard *s)
 
 /* ---- the file ---- */
 
-static int check_space(const struct shard *s)
+static int check_space(const struct shard *s, int fd)
 {
 	struct statvfs v;
 	ull have;
 
-	if (fstatvfs(s->to, &v) < 0)
+	if (fstatvfs(fd, &v) < 0)
 		return log_errno(E_IO, "free space for %s", s->file->path);
 	have = (ull)v.f_bavail * v.f_frsize;
 	if (have >= s->data_bytes)
@@ -450,70 +487,132 @@ static int check_space(const struct shard *s)
 			 s->file->path, (ull)s->data_bytes, have);
 }
 
-/* Nobody else has the name: the received file goes, its space comes back. */
-static int put_in_place(const struct shard *s)
+static int name_it(const struct shard *s, const char *from, const char *to)
 {
 	int dirfd = s->a->q->dirfd;
 
-	if (renameat(dirfd, TMP_NAME, dirfd, s->file->path) < 0)
-		return log_errno(E_IO, "post-load fp8: rename to %s",
-				 s->file->path);
+	if (renameat(dirfd, from, dirfd, to) < 0)
+		return log_errno(E_IO, "post-load fp8: rename %s to %s", from,
+				 to);
 	return 0;
 }
 
-static int rewrite(struct shard *s)
+/* The last shard's received file: its pages are warm, mapped and nobody
+ * else's.  Fresh ones would cost more than the numbers. */
+static int use_again(struct shard *s)
 {
-	int rc = check_space(s);
-
-	if (rc >= 0)
-		rc = write_header(s);
-	/* A last tensor without bytes writes none. */
-	if (rc >= 0 &&
-	    ftruncate(s->to, (off_t)(s->data_start + s->data_bytes)) < 0)
-		rc = log_errno(E_IO, "post-load fp8: %s", s->file->path);
-	if (rc >= 0)
-		rc = work_all(s);
-	return rc < 0 ? rc : put_in_place(s);
+	s->to = s->a->old;
+	s->a->old = (struct slotfile)SLOTFILE_INIT;
+	return name_it(s, OLD_NAME, TMP_NAME);
 }
 
-static int open_both(struct shard *s)
+static int make_new(struct shard *s)
 {
 	int dirfd = s->a->q->dirfd;
+
+	quant_drop_old(s->a);
+	s->to.fd = openat(dirfd, TMP_NAME,
+			  O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+			  0600);
+	if (s->to.fd < 0)
+		return log_errno(E_IO, "create %s", TMP_NAME);
+	return check_space(s, s->to.fd);
+}
+
+static int open_new(struct shard *s)
+{
+	uint64_t size = s->data_start + s->data_bytes;
+	int rc = s->a->old.map && s->a->old.size >= size ? use_again(s)
+							 : make_new(s);
+
+	if (rc < 0)
+		return rc;
+	if (ftruncate(s->to.fd, (off_t)size) < 0)
+		return log_errno(E_IO, "post-load fp8: %s", s->file->path);
+	return 0;
+}
+
+/* Nobody else has these names: staging is ours, and dropped if we die. */
+static int put_in_place(struct shard *s, struct slotfile *received)
+{
+	int rc = name_it(s, s->file->path, OLD_NAME);
+
+	if (rc >= 0)
+		rc = name_it(s, TMP_NAME, s->file->path);
+	if (rc < 0)
+		return rc;
+	s->a->old = s->in;
+	s->in = (struct slotfile)SLOTFILE_INIT;
+	if (received)
+		*received = s->in;
+	return 0;
+}
+
+static int rewrite(struct shard *s, struct slotfile *received)
+{
+	struct buf head = { 0 };
+	int rc = make_header(s, &head);
+
+	if (rc >= 0)
+		rc = open_new(s);
+	if (rc >= 0)
+		rc = io_pwrite_full(s->to.fd, head.p, head.n, 0);
+	buf_release(&head);
+	if (rc >= 0)
+		rc = work_all(s);
+	return rc < 0 ? rc : put_in_place(s, received);
+}
+
+/* The slot's own descriptor and map, if it still has them. */
+static int open_received(struct shard *s, const struct slotfile *received)
+{
 	struct stat st;
 
-	s->in = openat(dirfd, s->file->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	if (s->in < 0 || fstat(s->in, &st) < 0)
+	if (received && received->fd >= 0) {
+		s->in = *received;
+		return 0;
+	}
+	s->in.fd = openat(s->a->q->dirfd, s->file->path,
+			  O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (s->in.fd < 0 || fstat(s->in.fd, &st) < 0)
 		return log_errno(E_IO, "open %s", s->file->path);
-	s->to = openat(dirfd, TMP_NAME,
-		       O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-		       0600);
-	if (s->to < 0)
-		return log_errno(E_IO, "create %s", TMP_NAME);
-	return st_read_fd(&s->st, s->file->path, s->in, (uint64_t)st.st_size);
+	s->in.size = (uint64_t)st.st_size;
+	return 0;
 }
 
 int quant_shard(struct quant_all *a, uint32_t i)
 {
+	struct store_files *files = a->q->files;
+	struct slotfile *received = files ? &files->file[i] : NULL;
 	struct shard s = {
 		.a = a,
 		.file = &a->q->file[i],
-		.in = -1,
-		.to = -1,
+		.in = SLOTFILE_INIT,
+		.to = SLOTFILE_INIT,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
 	};
-	int rc = open_both(&s);
+	int rc = open_received(&s, received);
 
+	if (rc >= 0)
+		rc = st_read_fd(&s.st, s.file->path, s.in.fd, s.in.size);
 	if (rc >= 0) {
 		list(&s);
 		place(&s);
 		tell(&s, i);
-		rc = rewrite(&s);
+		rc = rewrite(&s, received);
 	}
 	st_release(&s.st);
 	free(s.out);
-	if (s.to >= 0)
-		close(s.to);
-	if (s.in >= 0)
-		close(s.in);
+	slotfile_release(&s.to);
+	if (!received || received->fd < 0)
+		slotfile_release(&s.in);
 	return rc;
+}
+
+void quant_drop_old(struct quant_all *a)
+{
+	if (a->old.fd < 0)
+		return;
+	unlinkat(a->q->dirfd, OLD_NAME, 0);
+	slotfile_release(&a->old);
 }

@@ -243,6 +243,7 @@ static int built_in(const struct seal *s)
 		.dirfd = store_open_dir(s->store, s->slot->version),
 		.file = s->slot->file,
 		.nfiles = s->slot->nfiles,
+		.files = s->files,
 		.timeout_ms = s->post_load_ms,
 		.cancel = s->cancel,
 	};
@@ -274,8 +275,15 @@ static int command(const struct seal *s)
 
 static int post_load(const struct seal *s)
 {
+	int rc;
+
+	if (!quant_is_name(s->post_load)) {
+		store_files_release(s->files);
+		return command(s);
+	}
+	rc = built_in(s);
 	store_files_release(s->files);
-	return quant_is_name(s->post_load) ? built_in(s) : command(s);
+	return rc;
 }
 
 static int tree_digest(const struct seal *s, struct digest *out)

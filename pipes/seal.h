@@ -20,10 +20,10 @@
 
 struct seal {
 	const struct store *store;
-	struct store_files *files;	/* NULL: check an old slot.  Released
-					 * before post-load: what it replaces
-					 * must not be held open, or its space
-					 * would not come back */
+	struct store_files *files;	/* NULL: check an old slot.  Let go of
+					 * by post-load: what it replaces must
+					 * not be held open, or its space would
+					 * not come back */
 	const struct fill *fill;		/* NULL: the same */
 	const char *post_load;		/* command or name; NULL: none */
 	const char *engine;			/* name, for WEIR_ENGINE */

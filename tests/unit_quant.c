@@ -28,7 +28,8 @@ static void put_file(const char *name, const void *p, size_t n)
 }
 
 /* One shard of these tensors; data of n bytes. */
-static void put_shard(const char *tensors, const void *data, size_t n)
+static void put_shard(const char *name, const char *tensors, const void *data,
+		      size_t n)
 {
 	struct buf b = { 0 };
 	uint64_t size = strlen(tensors);
@@ -36,7 +37,7 @@ static void put_shard(const char *tensors, const void *data, size_t n)
 	buf_add(&b, &size, sizeof size);
 	buf_add(&b, tensors, strlen(tensors));
 	buf_add(&b, data, n);
-	put_file("w.safetensors", b.p, b.n);
+	put_file(name, b.p, b.n);
 	buf_release(&b);
 }
 
@@ -49,7 +50,7 @@ static void put_weight(void)
 		 "{\"" W "\":{\"dtype\":\"F32\",\"shape\":[%d,%d],"
 		 "\"data_offsets\":[0,%zu]}}",
 		 ROWS, COLS, n);
-	put_shard(head, number, n);
+	put_shard("w.safetensors", head, number, n);
 }
 
 static int run(unsigned threads, int64_t ms)
@@ -132,6 +133,80 @@ static void test_pieces(void)
 	buf_release(&many);
 }
 
+#define SHARDS 4
+
+/* Rows of the matrix, in so many shards: the second file can take the third,
+ * the third cannot take the fourth. */
+static const int shard_rows[SHARDS] = { 128, 200, 100, 260 };
+static char shard_name[SHARDS][16];
+static struct store_file shard_file[SHARDS];
+
+static void put_shards(void)
+{
+	for (int i = 0; i < SHARDS; i++) {
+		char head[200];
+		size_t n = sizeof *number * (size_t)shard_rows[i] * COLS;
+
+		snprintf(shard_name[i], sizeof shard_name[i], "s%d", i);
+		snprintf(head, sizeof head,
+			 "{\"l%d.w.weight\":{\"dtype\":\"F32\",\"shape\":"
+			 "[%d,%d],\"data_offsets\":[0,%zu]}}",
+			 i, shard_rows[i], COLS, n);
+		put_shard(shard_name[i], head, number, n);
+		shard_file[i] = (struct store_file){ .path = shard_name[i],
+						     .kind = FILE_SHARD };
+	}
+	put_file("config.json", "{}", 2);
+}
+
+static void quantise_shards(struct store_files *files)
+{
+	const struct quant q = { .dirfd = dirfd_,
+				 .file = shard_file,
+				 .nfiles = SHARDS,
+				 .files = files,
+				 .threads = 3,
+				 .timeout_ms = 60000,
+				 .cancel = &cancel };
+
+	eq_i64(quant_run(&q), 0, "shards quantised");
+	ok(faccessat(dirfd_, ".weir-fp8", F_OK, 0) < 0 &&
+		   faccessat(dirfd_, ".weir-fp8.old", F_OK, 0) < 0,
+	   "nothing left behind");
+}
+
+/* From the maps of a slot that was filled, and by name: the same. */
+static void test_slot(void)
+{
+	struct buf want[SHARDS] = { { 0 } }, got = { 0 };
+	struct slotfile f[SHARDS];
+	struct store_files files = { .file = f, .n = SHARDS };
+
+	put_shards();
+	quantise_shards(NULL);
+	for (int i = 0; i < SHARDS; i++)
+		io_read_file(dirfd_, shard_name[i], 1 << 28, &want[i]);
+	put_shards();
+	for (int i = 0; i < SHARDS; i++) {
+		struct stat st;
+
+		fstatat(dirfd_, shard_name[i], &st, 0);
+		ok(slotfile_reuse(&f[i], dirfd_, shard_name[i],
+				  (uint64_t)st.st_size) == 0,
+		   "slot file %d", i);
+	}
+	quantise_shards(&files);
+	for (int i = 0; i < SHARDS; i++) {
+		buf_clear(&got);
+		io_read_file(dirfd_, shard_name[i], 1 << 28, &got);
+		ok(got.n == want[i].n && memcmp(got.p, want[i].p, got.n) == 0,
+		   "shard %d is the same", i);
+		ok(f[i].fd < 0, "and let go of");
+		buf_release(&want[i]);
+	}
+	buf_release(&got);
+}
+
 static void test_ends(void)
 {
 	put_weight();
@@ -164,13 +239,15 @@ static void test_names(void)
 {
 	static const float two[2];
 
-	put_shard("{" TENSOR(W, "F32", "1,1", "0,4") "," TENSOR(
+	put_shard("w.safetensors",
+		  "{" TENSOR(W, "F32", "1,1", "0,4") "," TENSOR(
 			  W "_scale_inv", "F32", "1,1", "4,8") "}",
 		  two, 8);
 	eq_i64(run(1, 60000), -E_DATA, "a scale is there");
 	ok(has_cause("\"" W "_scale_inv\" is there already"), "%s",
 	   log_cause());
-	put_shard("{" TENSOR("l.norm.weight", "F32", "1,2", "0,8") "}", two, 8);
+	put_shard("w.safetensors",
+		  "{" TENSOR("l.norm.weight", "F32", "1,2", "0,8") "}", two, 8);
 	eq_i64(run(1, 60000), -E_DATA, "nothing to do");
 	ok(has_cause("nothing to quantise"), "%s", log_cause());
 }
@@ -220,6 +297,7 @@ int main(void)
 	for (size_t i = 0; i < (size_t)ROWS * COLS; i++)
 		number[i] = (float)((i * 2654435761u >> 7) % 20011) / 10005 - 1;
 	test_pieces();
+	test_slot();
 	test_ends();
 	test_bad_number();
 	test_names();

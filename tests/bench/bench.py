@@ -161,11 +161,12 @@ class Bench:
 
     # ---- checkpoints ----
 
-    def checkpoint(self, name, size, shards=4, seed=0):
+    def checkpoint(self, name, size, shards=4, seed=0, finite=False):
         """A model's names and shapes; warm, since it was just written."""
         path = f"{self.disk}/{name}"
         subprocess.run([sys.executable, MKCKPT, "--size", f"{size >> 20}MiB",
-                        "--shards", str(shards), "--seed", str(seed), path],
+                        "--shards", str(shards), "--seed", str(seed),
+                        *(["--finite"] if finite else []), path],
                        check=True, stderr=subprocess.DEVNULL)
         for name in os.listdir(path):
             self.write_again(f"{path}/{name}")
