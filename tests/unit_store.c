@@ -1,14 +1,16 @@
 /*
  * What a store is after a crash or a failure at every single step: the
  * system calls that change a directory are wrapped (see Makefile.am), and
- * the k-th of them ends the process, or fails.
+ * the k-th of them ends the process, or the machine, or fails.
  */
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "pipes/store.h"
+#include "tests/powercut.h"
 #include "tests/tap.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,37 +23,40 @@
 #define STEPS_MAX 400 /* more than any sequence here has */
 
 static int countdown; /* > 0: so many calls until the fault */
-static bool fault_kills;
+static bool fault_kills, names_too;
 
 /* True: this call is to fail. */
 static bool fault(void)
 {
 	if (countdown == 0 || --countdown > 0)
 		return false;
+	if (power.on)
+		power_cut(names_too);
 	if (fault_kills)
 		_exit(42);
 	errno = EIO;
 	return true;
 }
 
-#define WRAP(name, params, args)           \
-	int __real_##name params;          \
-	int __wrap_##name params;          \
-	int __wrap_##name params           \
-	{                                  \
-		if (fault())               \
-			return -1;         \
-		return __real_##name args; \
+#define WRAP(name, power_name, params, args)                            \
+	int __real_##name params;                                       \
+	int __wrap_##name params;                                       \
+	int __wrap_##name params                                        \
+	{                                                               \
+		if (fault())                                            \
+			return -1;                                      \
+		return power.on ? power_name args : __real_##name args; \
 	}
-WRAP(renameat, (int a, const char *b, int c, const char *d), (a, b, c, d))
-WRAP(unlinkat, (int a, const char *b, int c), (a, b, c))
-WRAP(symlinkat, (const char *a, int b, const char *c), (a, b, c))
-WRAP(mkdirat, (int a, const char *b, mode_t c), (a, b, c))
-WRAP(fsync, (int a), (a))
-WRAP(ftruncate, (int a, off_t b), (a, b))
+WRAP(renameat, power_rename, (int a, const char *b, int c, const char *d),
+     (a, b, c, d))
+WRAP(unlinkat, power_unlink, (int a, const char *b, int c), (a, b, c))
+WRAP(symlinkat, power_symlink, (const char *a, int b, const char *c), (a, b, c))
+WRAP(mkdirat, power_mkdir, (int a, const char *b, mode_t c), (a, b, c))
+WRAP(fsync, power_fsync, (int a), (a))
+WRAP(ftruncate, __real_ftruncate, (int a, off_t b), (a, b))
 
 /* On tmpfs an fsync costs nothing, and there are thousands. */
-static char dir[64];
+static char dir[64], grave[80];
 
 static struct store_slot slot_of(uint64_t version)
 {
@@ -136,15 +141,15 @@ static bool is_whole(const struct store *s, uint64_t version)
 
 static unsigned entries(const struct store *s, const char *name)
 {
-	char *cmd = xasprintf("ls -A %s/%s | wc -l", s->path, name);
-	FILE *p = popen(cmd, "r");
-	unsigned n = 99;
+	char *path = xasprintf("%s/%s", s->path, name);
+	DIR *d = opendir(path);
+	unsigned n = 0;
 
-	if (fscanf(p, "%u", &n) != 1)
-		n = 99;
-	pclose(p);
-	free(cmd);
-	return n;
+	while (d && readdir(d))
+		n++;
+	closedir(d);
+	free(path);
+	return n - 2; /* "." and ".." */
 }
 
 /* Facts that hold whenever a store was opened. */
@@ -187,8 +192,11 @@ static void fresh_dir(uint64_t upto, unsigned keep)
 	store_close(&s);
 }
 
-/* Killed at step k of pushing `version` over version - 1. */
-static bool kill_at(int k, uint64_t version, unsigned keep)
+enum cut { KILL, POWER_DATA, POWER_ALL };
+
+/* Killed at step k of pushing `version` over version - 1; or the machine's
+ * power is cut: with what was not synced of content, or of names as well. */
+static bool kill_at(int k, uint64_t version, unsigned keep, enum cut cut)
 {
 	struct store s;
 	pid_t pid = fork();
@@ -197,17 +205,25 @@ static bool kill_at(int k, uint64_t version, unsigned keep)
 	if (pid == 0) {
 		if (store_open(&s, dir, keep) < 0)
 			_exit(1);
+		if (cut != KILL)
+			power_begin(dir, grave);
+		names_too = cut == POWER_ALL;
 		fault_kills = true;
 		countdown = k;
-		_exit(push(&s, version) < 0 ? 2 : 0);
+		if (push(&s, version) < 0)
+			_exit(2);
+		if (power.on)
+			power_cut(names_too);
+		_exit(0);
 	}
 	waitpid(pid, &status, 0);
+	io_remove_tree(AT_FDCWD, grave);
 	return WIFEXITED(status) && WEXITSTATUS(status) == 42;
 }
 
 /* I2, FS-01, SH-02: at every step, old or new, whole; and the next push
  * works. */
-static void test_killed(uint64_t version, unsigned keep)
+static void test_killed(uint64_t version, unsigned keep, enum cut cut)
 {
 	int k = 0;
 	bool killed = true;
@@ -216,13 +232,13 @@ static void test_killed(uint64_t version, unsigned keep)
 		struct store s;
 
 		fresh_dir(version - 1, keep);
-		killed = kill_at(k, version, keep);
+		killed = kill_at(k, version, keep, cut);
 		if (!ok(store_open(&s, dir, keep) == 0, "opens after %d", k))
 			return;
 		ok(s.serving == version || s.serving == version - 1,
 		   "old or new");
 		ok(killed || s.serving == version, "new at the end");
-		check_facts(&s, "killed at", k);
+		check_facts(&s, cut == KILL ? "killed at" : "power cut at", k);
 		ok(push(&s, version + 1) == 0, "the next push works");
 		check_facts(&s, "pushed after", k);
 		ok(s.nversions <= keep + 1, "at most keep + 1 versions");
@@ -372,8 +388,11 @@ int main(void)
 	test_repair();
 	test_unpublish();
 	test_reuse();
-	test_killed(1, 2);
-	test_killed(3, 1);
+	snprintf(grave, sizeof grave, "%s.grave", dir);
+	for (enum cut cut = KILL; cut <= POWER_ALL; cut++) {
+		test_killed(1, 2, cut);
+		test_killed(3, 1, cut);
+	}
 	test_fails(1, 1);
 	test_fails(3, 1);
 	io_remove_tree(AT_FDCWD, dir);
