@@ -1,0 +1,138 @@
+"""deltas: made and applied, beside the slowest part of the same work
+
+A bf16 checkpoint and one in which so much of the elements changed, both in
+memory (tmpfs).  The limit is the slowest of reading, zstd level 1, XXH3 and
+writing (synced), each timed alone over the same bytes with the same threads
+(delta_limit.c); beside apply, the Python reader of the same files with as
+many threads, which patches in place.  Medians; rounds are interleaved.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+
+import bench
+
+PARTS = (0, 0.001, 0.01, 0.1, 1)
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+
+
+def python():
+    for p in ("/usr/bin/python3", "python3"):
+        if subprocess.run([p, "-c", "import numpy, xxhash, zstandard"],
+                          stderr=subprocess.DEVNULL).returncode == 0:
+            return p
+    raise bench.Failed("no python with numpy, xxhash and zstandard")
+
+
+def timed(b, *argv):
+    before = time.monotonic()
+    p = subprocess.run(argv, env=b.env, stdout=subprocess.PIPE, text=True)
+    if p.returncode:
+        raise bench.Failed(f"{argv} exited with {p.returncode}")
+    return time.monotonic() - before, p.stdout
+
+
+def limits(b, old, new, delta):
+    out = f"{b.dir}/limit"
+    os.mkdir(out)
+    _, text = timed(b, b.program("tests/bench/delta_limit"), old, new, delta,
+                    out, str(os.cpu_count()))
+    shutil.rmtree(out)
+    return {k: float(v) for k, v in map(str.split, text.splitlines())}
+
+
+def size_of(directory):
+    return sum(os.path.getsize(f"{directory}/{n}")
+               for n in os.listdir(directory) if n.endswith(".safetensors"))
+
+
+def reader(b, py, delta, old):
+    """Seconds of the Python reader without its start."""
+    got = f"{b.dir}/py"
+    shutil.copytree(old, got)
+    code = ("import sys, time; sys.path.insert(0, sys.argv[1]); "
+            "import slimedelta; t = time.monotonic(); "
+            "slimedelta.apply(*sys.argv[2:]); print(time.monotonic() - t)")
+    _, text = timed(b, py, "-c", code, TESTS, delta, got, str(os.cpu_count()))
+    shutil.rmtree(got)
+    return float(text)
+
+
+class Case:
+    def __init__(self, b, py, old, part, encoding):
+        self.name = f"{100 * part:g} % {encoding}"
+        self.b, self.py, self.old, self.encoding = b, py, old, encoding
+        self.new = f"{b.dir}/new{part}"
+        if not os.path.exists(self.new):
+            timed(b, py, f"{TESTS}/fixtures/mkstep.py", "--part", str(part),
+                  old, self.new)
+        self.took = {k: [] for k in ("diff", "apply", "python", "pack",
+                                     "unpack")}
+
+    def make(self, out, encoding=None):
+        return timed(self.b, self.b.program("weir-delta"), "diff", self.old,
+                     self.new, "-o", out, "--base-version", "1",
+                     "--weight-version", "2", "--delta-encoding",
+                     encoding or self.encoding)[0]
+
+    def round(self):
+        b, d, x, got = (self.b, f"{self.b.dir}/d", f"{self.b.dir}/x",
+                        f"{self.b.dir}/got")
+        self.took["diff"].append(self.make(d))
+        self.stored = size_of(d)
+        self.make(x, "xor")
+        t = limits(b, self.old, self.new, x)
+        pack = 0 if self.encoding == "auto" else t["pack"]
+        unpack = 0 if self.encoding == "auto" else t["unpack"]
+        self.took["pack"].append(max(t["read"], pack, t["hash"]))
+        self.took["unpack"].append(max(t["old"], unpack, t["hash"],
+                                       t["write"]))
+        self.took["apply"].append(timed(
+            b, b.program("weir-delta"), "apply", d, self.old, "-o", got)[0])
+        shutil.rmtree(got)
+        if self.encoding != "auto" and self.stored:
+            self.took["python"].append(reader(b, self.py, d, self.old))
+            self.other = self.described()
+        shutil.rmtree(d)
+        shutil.rmtree(x)
+
+    def described(self):
+        out = f"{self.b.dir}/py-d"
+        timed(self.b, self.py, f"{TESTS}/slimedelta.py", "diff", self.old,
+              self.new, out, "1", "2", self.encoding)
+        n = size_of(out)
+        shutil.rmtree(out)
+        return n
+
+    def rows(self):
+        m = {k: bench.median(v) for k, v in self.took.items() if v}
+        b = self.b
+        b.row(f"diff {self.name}, s", m["diff"], "slowest part", m["pack"],
+              0.85, at_least=True)
+        b.row(f"apply {self.name}, s", m["apply"], "slowest part",
+              m["unpack"], 0.85, at_least=True)
+        if "python" in m:
+            b.row(f"apply {self.name}, s", m["apply"], "Python reader",
+                  m["python"], 2, at_least=True)
+            b.row(f"bytes {self.name}", self.stored, "the description's",
+                  self.other, 1.02)
+
+
+def table(b):
+    size = 64 * bench.MIB if b.quick else 2 * bench.GIB
+    py, old = python(), f"{b.dir}/old"
+    subprocess.run([py, bench.MKCKPT, "--size", f"{size >> 20}MiB",
+                    "--shards", "4", old], check=True,
+                   stderr=subprocess.DEVNULL)
+    for part in PARTS:
+        cases = [Case(b, py, old, part, e)
+                 for e in ("xor", "overwrite", "auto")
+                 if e == "xor" or 0 < part < 1]
+        for _ in range(b.rounds(3)):
+            for c in cases:
+                c.round()
+        for c in cases:
+            c.rows()
+        shutil.rmtree(cases[0].new)

@@ -1,0 +1,222 @@
+/*
+ * delta_limit.c - what making and applying a delta cannot beat here.
+ *
+ *	delta_limit OLD NEW DELTA OUT THREADS
+ *
+ * OLD and NEW are checkpoints in the page cache, DELTA is the xor delta
+ * between them.  Every part of the work is timed alone, in all threads at
+ * once, over the same bytes:
+ *
+ *	read	both versions		unpack	zstd, the delta's frames
+ *	old	the old one		hash	XXH3-128, the new version
+ *	pack	zstd level 1, xor	write	the new version to OUT, synced
+ *
+ * Prints seconds: the threads' time divided by their number; of write, the
+ * time that it took.
+ */
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/io.h"
+#include "common/log.h"
+#include "pipes/crew.h"
+#include "pipes/delta_dec.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { READ, OLD, PACK, UNPACK, HASH, NPARTS };
+
+static const char *const part_name[NPARTS] = { "read", "old", "pack", "unpack",
+					       "hash" };
+static _Atomic int64_t spent[NPARTS];
+
+struct seat {
+	struct sums_file old, new;
+	struct zpack pack;
+	struct zread unpack;
+	struct buf out;
+	struct dec_feed feed;
+	uint8_t *box; /* old, new, their difference */
+};
+
+struct bench {
+	struct source old, new;
+	struct delta delta;
+	uint32_t *new_of;
+	int out;
+};
+
+static int64_t lap(int part, int64_t since)
+{
+	int64_t now = clock_mono_ns();
+
+	if (part >= 0)
+		atomic_fetch_add(&spent[part], now - since);
+	return now;
+}
+
+static int more(void *arg, const void **p, size_t *n)
+{
+	struct dec_feed *f = arg;
+	uint64_t left = f->end - f->at;
+	int got = io_pread_full(
+		f->fd, f->box, left < DEC_FEED ? left : DEC_FEED, (off_t)f->at);
+
+	*p = f->box;
+	*n = got < 0 ? 0 : (size_t)got;
+	f->at += *n;
+	return got < 0 ? got : 0;
+}
+
+static void unpack(const struct bench *b, struct seat *s, struct slice name)
+{
+	int64_t i = delta_find(&b->delta, name), t = clock_mono_ns();
+	const struct delta_tensor *d;
+
+	if (i < 0)
+		return;
+	d = &b->delta.tensor[i];
+	s->feed.fd =
+		openat(b->delta.dir.fd, b->delta.file[d->file].path, O_RDONLY);
+	s->feed.at = d->offset;
+	s->feed.end = d->offset + d->bytes;
+	t = lap(-1, t);
+	if (zread_begin(&s->unpack, more, &s->feed) == 0)
+		for (uint64_t at = 0, n; at < s->unpack.total; at += n) {
+			n = s->unpack.total - at;
+			n = n < DELTA_PIECE ? n : DELTA_PIECE;
+			zread_get(&s->unpack, s->box, n);
+		}
+	lap(UNPACK, t);
+	close(s->feed.fd);
+}
+
+static void piece(struct seat *s, const int fd[2], const uint64_t at[2],
+		  size_t n)
+{
+	uint8_t *a = s->box, *b = a + DELTA_PIECE, *x = b + DELTA_PIECE;
+	struct digest_state d;
+	struct digest out;
+	int64_t t = clock_mono_ns(), t0 = t;
+
+	io_pread_full(fd[0], a, n, (off_t)at[0]);
+	t = lap(OLD, t);
+	io_pread_full(fd[1], b, n, (off_t)at[1]);
+	lap(READ, t0);
+	patch_xor(x, a, b, n);
+	t = clock_mono_ns();
+	zpack_add(&s->pack, x, n);
+	t = lap(PACK, t);
+	digest_begin(&d);
+	digest_add(&d, b, n);
+	digest_end(&d, &out);
+	lap(HASH, t);
+}
+
+static int work(void *ctx, uint32_t i, void *seat)
+{
+	struct bench *b = ctx;
+	struct seat *s = seat;
+	struct source_tensor o, n;
+	int fd[2];
+
+	source_get(&b->old, i, &o);
+	source_get(&b->new, b->new_of[i], &n);
+	if (!s->box) {
+		s->box = xmalloc(3 * DELTA_PIECE);
+		s->feed.box = xmalloc(DEC_FEED);
+	}
+	fd[0] = sums_file_open(&s->old, &b->old, o.file);
+	fd[1] = sums_file_open(&s->new, &b->new, n.file);
+	if (fd[0] < 0 || fd[1] < 0)
+		return -E_IO;
+	buf_clear(&s->out);
+	zpack_begin(&s->pack, DELTA_LEVEL, o.bytes, &s->out);
+	for (uint64_t at = 0; at < o.bytes; at += DELTA_PIECE) {
+		uint64_t left = o.bytes - at;
+
+		piece(s, fd, (uint64_t[]){ o.offset + at, n.offset + at },
+		      left < DELTA_PIECE ? left : DELTA_PIECE);
+	}
+	zpack_end(&s->pack);
+	unpack(b, s, o.name);
+	return 0;
+}
+
+static void leave(void *seat)
+{
+	struct seat *s = seat;
+
+	sums_file_close(&s->old);
+	sums_file_close(&s->new);
+	zpack_release(&s->pack);
+	zread_release(&s->unpack);
+	buf_release(&s->out);
+	free(s->feed.box);
+	free(s->box);
+}
+
+/* Shards of the new version's sizes, from one piece of memory. */
+static int write_file(void *ctx, uint32_t i, void *seat)
+{
+	struct bench *b = ctx;
+	uint64_t left = b->new.file[i].id.size;
+	uint8_t *box = xmalloc(DELTA_PIECE);
+	int fd = openat(b->out, b->new.file[i].path,
+			O_WRONLY | O_CREAT | O_TRUNC, 0666);
+
+	(void)seat;
+	memset(box, 7, DELTA_PIECE);
+	for (; left > 0; left -= left < DELTA_PIECE ? left : DELTA_PIECE)
+		io_write_full(fd, box, left < DELTA_PIECE ? left : DELTA_PIECE);
+	free(box);
+	if (fd < 0 || fsync(fd) < 0)
+		return log_errno(E_IO, "write");
+	close(fd);
+	return 0;
+}
+
+static void match(struct bench *b)
+{
+	b->new_of = xcalloc(b->old.ntensors, sizeof *b->new_of);
+	/* Both were made alike. */
+	for (uint32_t i = 0; i < b->old.ntensors; i++)
+		b->new_of[i] = i;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench b;
+	unsigned threads = argc == 6 ? (unsigned)atoi(argv[5]) : 0;
+	struct crew all = {
+		threads, sizeof(struct seat), work, NULL, leave, &b
+	};
+	struct crew files = { threads, 1, write_file, NULL, NULL, &b };
+	int64_t t;
+
+	log_init("delta_limit", LOG_ERROR);
+	if (!threads || source_open(&b.old, argv[1]) < 0 ||
+	    source_open(&b.new, argv[2]) < 0 ||
+	    delta_open(&b.delta, argv[3]) < 0)
+		return 64;
+	b.out = io_open_dir(AT_FDCWD, argv[4]);
+	match(&b);
+	if (crew_run(&all, b.old.ntensors) < 0)
+		return 74;
+	for (int i = 0; i < NPARTS; i++)
+		printf("%s %.6f\n", part_name[i],
+		       (double)spent[i] / 1e9 / threads);
+	t = clock_mono_ns();
+	if (crew_run(&files, b.new.nfiles) < 0)
+		return 74;
+	printf("write %.6f\n", (double)(clock_mono_ns() - t) / 1e9);
+	free(b.new_of);
+	delta_close(&b.delta);
+	source_release(&b.old);
+	source_release(&b.new);
+	return 0;
+}
