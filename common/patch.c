@@ -71,10 +71,14 @@ void patch_xor(void *dst, const void *a, const void *b, size_t n)
 	const uint8_t *x = a, *y = b;
 	size_t i = 0;
 
-	for (; n - i >= WORD; i += WORD) {
-		uint64_t v = load(x + i) ^ load(y + i);
+	for (; n - i >= LINE; i += LINE) {
+		uint64_t v[LINE / WORD], w[LINE / WORD];
 
-		memcpy(d + i, &v, WORD);
+		memcpy(v, x + i, LINE);
+		memcpy(w, y + i, LINE);
+		for (size_t k = 0; k < LINE / WORD; k++)
+			v[k] ^= w[k];
+		memcpy(d + i, v, LINE);
 	}
 	for (; i < n; i++)
 		d[i] = x[i] ^ y[i];

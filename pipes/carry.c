@@ -9,10 +9,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define STEP ((size_t)1 << 20) /* bytes of a plain copy at a time */
@@ -42,11 +44,48 @@ static int make_clone(int dirfd, const char *name, int from)
 	return -E_AGAIN;
 }
 
+static bool is_in_memory(int dirfd)
+{
+	struct statfs fs;
+
+	return fstatfs(dirfd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
+int carry_check_room(int dirfd, const char *name, uint64_t need)
+{
+	struct statfs fs;
+	uint64_t have;
+
+	if (!is_in_memory(dirfd) || fstatfs(dirfd, &fs) < 0 || !fs.f_blocks)
+		return 0;
+	have = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
+	if (need <= have)
+		return 0;
+	return log_error(E_IO, "no space for %s: need %llu bytes, have %llu",
+			 name, (unsigned long long)need,
+			 (unsigned long long)have);
+}
+
+/* Pages of memory are made when they are written. */
+static int make_hollow(int dirfd, const char *name, uint64_t size)
+{
+	int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+			0600);
+
+	if (fd < 0 || ftruncate(fd, (off_t)size) == 0)
+		return fd < 0 ? log_errno(E_IO, "create %s", name) : fd;
+	close(fd);
+	return log_errno(E_IO, "create %s", name);
+}
+
 static int make_room(int dirfd, const char *name, uint64_t size)
 {
 	struct slotfile f;
-	int rc = slotfile_create(&f, dirfd, name, size), fd;
+	int rc, fd;
 
+	if (is_in_memory(dirfd))
+		return make_hollow(dirfd, name, size);
+	rc = slotfile_create(&f, dirfd, name, size);
 	if (rc < 0)
 		return rc;
 	fd = fcntl(f.fd, F_DUPFD_CLOEXEC, 0);

@@ -12,9 +12,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Is there room for so many bytes below dirfd?  Asked on file systems in
+ * memory only, where reserving costs as much as writing; on others
+ * carry_make() reserves.  name: of what they are for. */
+int carry_check_room(int dirfd, const char *name, uint64_t need);
+
 /* A new file `name` below dirfd, like the open file `from`: of its size and
  * mode, with its bytes shared (*is_clone), or else with its room reserved
- * and nothing in it yet.  The descriptor, or a negative E_*, logged; no room:
+ * (not in memory) and nothing in it yet.  The descriptor, or a negative E_*, logged; no room:
  * "need X bytes, have Y". */
 int carry_make(int dirfd, const char *name, int from, bool *is_clone);
 /* Bytes [off, off + n) of one file to the same place of another. */

@@ -230,6 +230,16 @@ static int sync_shard(void *ctx, uint32_t file, void *seat)
 	return 0;
 }
 
+static uint64_t bytes_to_write(const struct apply *a)
+{
+	uint64_t n = 0;
+
+	for (uint32_t f = 0; f < a->fit.base.nfiles; f++)
+		if (a->shard[f].is_new || a->conf->out)
+			n += a->fit.base.file[f].id.size;
+	return n;
+}
+
 static int write_shards(struct apply *a)
 {
 	struct crew work = {
@@ -245,7 +255,7 @@ static int write_shards(struct apply *a)
 		.work = sync_shard,
 		.ctx = a,
 	};
-	int rc = 0;
+	int rc = carry_check_room(a->to.fd, place(a), bytes_to_write(a));
 
 	for (uint32_t f = 0; rc == 0 && f < a->fit.base.nfiles; f++) {
 		if (!a->shard[f].is_new)

@@ -18,7 +18,7 @@ struct pass {
 	bool split; /* the two differ in this leaf: leaf[0] counts */
 	struct checksum sum;
 	bool is_one_leaf; /* whose digest is the checksum */
-	bool gave_up;	  /* sparse does not pay */
+	bool gave_up;	  /* sparse does not pay; too many points to keep */
 	uint64_t count;	  /* of overwrite: bytes that differ */
 	uint64_t at;	  /* of overwrite: where the positions are */
 };
@@ -153,6 +153,24 @@ static void sparse_piece(struct pass *p, const uint8_t *a, const uint8_t *b,
 	p->gave_up = p->t->encoding == DELTA_AUTO && p->e->out.n > most;
 }
 
+static void overwrite_piece(struct pass *p, uint64_t off, size_t n)
+{
+	struct enc *e = p->e;
+	const uint8_t *a = old_piece(e), *b = new_piece(e);
+	size_t count = patch_count(a, b, n);
+	uint8_t *at, *value;
+
+	p->count += count;
+	if (e->at.n + e->value.n + 5 * count > ENC_POINTS_MAX)
+		p->gave_up = true;
+	if (p->gave_up)
+		return;
+	at = (uint8_t *)buf_reserve(&e->at, 4 * count);
+	e->at.n += patch_positions(a, b, n, (uint32_t)off, at);
+	value = (uint8_t *)buf_reserve(&e->value, count);
+	e->value.n += patch_values(a, b, n, value);
+}
+
 /* At the first difference: what came before it is all the same. */
 static void start(struct pass *p, uint64_t off)
 {
@@ -168,7 +186,7 @@ static void start(struct pass *p, uint64_t off)
 	}
 }
 
-static void encode_piece(struct pass *p, size_t n, bool same)
+static void encode_piece(struct pass *p, uint64_t off, size_t n, bool same)
 {
 	struct enc *e = p->e;
 
@@ -177,7 +195,7 @@ static void encode_piece(struct pass *p, size_t n, bool same)
 	else if (p->t->encoding == PATCH_XOR)
 		xor_piece(p, old_piece(e), new_piece(e), n);
 	else if (p->t->encoding == PATCH_OVERWRITE)
-		p->count += patch_count(old_piece(e), new_piece(e), n);
+		overwrite_piece(p, off, n);
 	else if (same)
 		sparse_skip(&e->sparse, n);
 	else if (!p->gave_up)
@@ -202,7 +220,7 @@ static int first_pass(struct pass *p)
 		if (!same && !e->changed)
 			start(p, off);
 		if (e->changed)
-			encode_piece(p, n, same);
+			encode_piece(p, off, n, same);
 	}
 	return rc;
 }
@@ -254,6 +272,11 @@ static int overwrite(struct pass *p)
 		head[i] = (uint8_t)(count >> 8 * i);
 	zpack_begin(&p->e->z, DELTA_LEVEL, sizeof head + 5 * count, &p->e->out);
 	zpack_add(&p->e->z, head, sizeof head);
+	if (!p->gave_up) {
+		zpack_add(&p->e->z, p->e->at.p, p->e->at.n);
+		zpack_add(&p->e->z, p->e->value.p, p->e->value.n);
+		return end_frame(p);
+	}
 	rc = each_piece(p, positions_piece);
 	if (rc == 0)
 		rc = each_piece(p, values_piece);
@@ -287,6 +310,8 @@ int enc_run(struct enc *e, const struct enc_tensor *t)
 	e->changed = false;
 	e->kind = t->encoding == DELTA_AUTO ? PATCH_SPARSE : t->encoding;
 	buf_clear(&e->out);
+	buf_clear(&e->at);
+	buf_clear(&e->value);
 	p.is_one_leaf = t->checksum == CHECKSUM_XXH3 && t->bytes > 0 &&
 			t->bytes <= DIGEST_LEAF;
 	checksum_begin(&p.sum, t->checksum);
@@ -303,5 +328,7 @@ void enc_release(struct enc *e)
 	free(e->box);
 	zpack_release(&e->z);
 	buf_release(&e->out);
+	buf_release(&e->at);
+	buf_release(&e->value);
 	*e = (struct enc){ 0 };
 }

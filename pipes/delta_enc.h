@@ -4,8 +4,8 @@
  * Old and new are read once, in pieces, and hashed meanwhile: the leaves of
  * both, and the new one's checksum.  xor is packed in that pass, from the
  * first difference on; sparse too, and given up for xor where it does not
- * pay (auto).  overwrite needs two more passes, since its positions come
- * before its values.
+ * pay (auto).  overwrite keeps its points while they are few; else it needs
+ * two more passes, since positions come before values.
  *
  * Memory: pieces, a context, and the encoded tensor.
  */
@@ -18,6 +18,9 @@
 /* sparse is taken while it is smaller than that of a tensor of which one
  * element in so many has changed. */
 #define SPARSE_ONE_IN	10u
+
+/* Bytes of positions and values that are kept. */
+#define ENC_POINTS_MAX	(16u << 20)
 
 struct enc_tensor {
 	int fd[2];		/* old, new */
@@ -35,6 +38,7 @@ struct enc {
 	uint8_t *box;		/* pieces: old, new, work */
 	struct zpack z;
 	struct sparse_out sparse;
+	struct buf at, value;	/* of overwrite */
 	/* The result: */
 	bool changed;
 	enum patch_kind kind;

@@ -60,6 +60,18 @@ everything() {
 	done
 }
 
+@test "a tensor of which all changed: too many points to keep, no use for sparse" {
+	mktensors "$D/a" w:U8:4000000
+	mkstep --part 1 "$D/a" "$D/b"
+	for e in overwrite auto; do
+		make_delta "$D/a" "$D/b" "$D/$e" 1 2 --delta-encoding "$e"
+		weir-delta apply -q "$D/$e" "$D/a" -o "$D/got.$e"
+		tree "$D/b" | diff - <(tree "$D/got.$e")
+	done
+	run weir-delta inspect -v "$D/auto"
+	assert_line --regexp '^  w  U8 \[4000000\]  xor '
+}
+
 @test "the same input makes the same delta, on any number of threads" {
 	for e in xor auto; do
 		for n in 1 3; do
