@@ -385,29 +385,6 @@ static const struct fsm_edge slot_edges[] = {
 
 /* ---- the gate's acts ---- */
 
-static void refuse_swap(struct engine *e, const struct en_event *ev)
-{
-	if (e->slot != EN_SEALED || ev->version != e->version)
-		engine_refuse(
-			e, EN_SWAP, -E_PROTO,
-			"swap: version %llu is not sealed here (%llu is %s)",
-			(ull)ev->version, (ull)e->version,
-			engine_slot_names[e->slot]);
-	else if (!e->fresh)
-		engine_refuse(
-			e, EN_SWAP, -E_AGAIN,
-			"swap: version %llu was sealed before a restart: ask "
-			"for a receipt first",
-			(ull)ev->version);
-	else if (!digest_eq(&ev->content, &e->content))
-		engine_refuse(e, EN_SWAP, -E_DATA,
-			      "swap: version %llu has another content here",
-			      (ull)ev->version);
-	else
-		engine_refuse(e, EN_SWAP, -E_AGAIN,
-			      "swap: not paused with this token; pause again");
-}
-
 ACT(hook_pause)
 {
 	(void)ev;
@@ -483,7 +460,7 @@ ACT(publish)
 ACT(refuse_waiting_swap)
 {
 	(void)ev;
-	refuse_swap(e, &e->swap);
+	engine_refuse_swap(e, &e->swap);
 }
 
 ACT(swap_failed)
@@ -633,7 +610,7 @@ static void refuse_unknown(struct engine *e, const struct en_event *ev)
 	else if (ev->on <= EN_RECEIPT)
 		refuse_slot(e, ev);
 	else if (ev->on == EN_SWAP)
-		refuse_swap(e, ev);
+		engine_refuse_swap(e, ev);
 	else if (ev->on == EN_RESUME)
 		engine_refuse(e, ev->on, -E_FENCED,
 			      "resume: another token paused");

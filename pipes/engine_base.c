@@ -1,9 +1,13 @@
 #include "pipes/engine_part.h"
 #include "common/log.h"
 
+#include "common/err.h"
+
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+typedef unsigned long long ull;
 
 const char *const engine_event_names[] = {
 	[EN_BEGIN] = "begin",	      [EN_ATTACH] = "attach",
@@ -106,6 +110,29 @@ void engine_refuse(struct engine *e, enum en_ev req, int code, const char *fmt,
 void engine_fail(struct engine *e, enum en_ev req, const struct en_event *ev)
 {
 	engine_refuse(e, req, ev->code, "%s", ev->cause ? ev->cause : "");
+}
+
+void engine_refuse_swap(struct engine *e, const struct en_event *ev)
+{
+	if (e->slot != EN_SEALED || ev->version != e->version)
+		engine_refuse(
+			e, EN_SWAP, -E_PROTO,
+			"swap: version %llu is not sealed here (%llu is %s)",
+			(ull)ev->version, (ull)e->version,
+			engine_slot_names[e->slot]);
+	else if (!e->fresh)
+		engine_refuse(
+			e, EN_SWAP, -E_AGAIN,
+			"swap: version %llu was sealed before a restart: ask "
+			"for a receipt first",
+			(ull)ev->version);
+	else if (!digest_eq(&ev->content, &e->content))
+		engine_refuse(e, EN_SWAP, -E_DATA,
+			      "swap: version %llu has another content here",
+			      (ull)ev->version);
+	else
+		engine_refuse(e, EN_SWAP, -E_AGAIN,
+			      "swap: not paused with this token; pause again");
 }
 
 bool engine_next(struct engine *e, struct en_action *a)

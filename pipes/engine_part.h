@@ -20,6 +20,8 @@ void engine_reply(struct engine *e, enum en_ev req);
 void engine_refuse(struct engine *e, enum en_ev req, int code,
 		   const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
+/* A swap that may not be, with what is the matter. */
+void engine_refuse_swap(struct engine *e, const struct en_event *ev);
 /* With the code and cause that the shell reported. */
 void engine_fail(struct engine *e, enum en_ev req, const struct en_event *ev);
 

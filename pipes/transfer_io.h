@@ -4,8 +4,9 @@
  *
  * Split by direction: transfer_io.c (the stage: links in, what the machine
  * says out), transfer_move.c (receivers, transport and hasher; everything
- * that touches bytes), transfer_seek.c (a published version's source).  All turn what happens into events for one queue, so
- * that the machine is never entered from inside itself.
+ * that touches bytes), transfer_seek.c (a published version's source).  All
+ * turn what happens into events for one queue, so that the machine is never
+ * entered from inside itself.
  */
 #ifndef WEIR_TRANSFER_IO_H
 #define WEIR_TRANSFER_IO_H
