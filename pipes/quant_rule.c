@@ -18,6 +18,7 @@ static const struct {
 	{ "wte", true },
 	{ "wpe", true },
 	{ "lm_head", true },
+	{ "output", true },
 	{ "shared_head", true },
 	{ "score", true },
 	{ "norm", false },

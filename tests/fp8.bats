@@ -27,6 +27,9 @@ right() {
 	assert_output --regexp '^[1-9][0-9]* numbers.*: right$'
 }
 
+# A core that we may use.
+one_core() { taskset -pc $$ | sed 's/.*[: ,-]\([0-9][0-9]*\)$/\1/'; }
+
 same() { diff -r "$T/$1/current/" "$T/$2/current/"; }
 
 # installed N NAME: the digest in that engine's record of version N.
@@ -43,8 +46,7 @@ installed() {
 	for name in a b c; do
 		engine "$name" --post-load fp8
 	done
-	start d taskset -c "$(taskset -pc $$ | sed 's/.*[: ]\([0-9]*\).*/\1/')" \
-		weir-engine --name d --store "$T/d" --post-load fp8 \
+	start d taskset -c "$(one_core)" weir-engine --name d --store "$T/d" --post-load fp8 \
 		--listen "ipc://$T/d.sock"
 	wait_for test -S "$T/d.sock"
 	fleet a b c d
@@ -173,13 +175,14 @@ refuses() {
 }
 
 # slow_engine WHAT: its writes to the new files are slow, or the nth kills it.
+# One thread writes all.
 slow_engine() {
 	strace -qq -e trace=none true || skip "no ptrace here"
 	skip_if_sanitized
 	finite "$T/one" l.up_proj.weight:BF16:6400,128
-	start a strace -qq -D -f -o /dev/null -e trace=pwrite64 \
-		-P "$T/a/staging/000001/.weir-fp8" -e inject="pwrite64:$1" \
-		weir-engine --name a --store "$T/a" \
+	start a taskset -c "$(one_core)" strace -qq -D -f -o /dev/null \
+		-P "$T/a/staging/000001/.weir-fp8" \
+		-e trace=pwrite64 -e inject="pwrite64:$1" weir-engine --name a --store "$T/a" \
 		--listen "ipc://$T/a.sock" --post-load fp8
 	wait_for test -S "$T/a.sock"
 	fleet a
@@ -199,14 +202,23 @@ slow_engine() {
 	assert_not_exist "$T/a/current/.weir-fp8"
 }
 
-@test "fp8: a cancel and SIGTERM end it in the middle" {
-	slow_engine delay_enter=200000
-	start_push one "$T/one"
+# converting NAME: that push is on its way, version 1 half done.
+converting() {
+	start_push "$1" "$T/one"
 	wait_for test -e "$T/a/staging/000001/.weir-fp8"
+}
+
+@test "fp8: a cancel ends it in the middle, and so does SIGTERM" {
+	slow_engine delay_enter=200000
+	converting one
 	kill "$(pid_of one)"
 	ends_with 143 one
 	wait_for test ! -e "$T/a/staging/000001"
+	converting two
 	stop a
+	assert_exist "$T/a/staging/000001/.weir-fp8"
+	kill "$(pid_of two)"
+	wait_for_end "$(pid_of two)" || true
 	run grep -c 'post-load fp8: 1 of' "$T/a.err"
 	assert_output 0
 }
