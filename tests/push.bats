@@ -68,6 +68,32 @@ bounded_push() {
 	cmp "$T/plan" "$T/$REGISTRY_DIR/versions/000001/plan"
 }
 
+@test "a recorded plan: replayed as it was, refused when its source is not" {
+	local plan=$T/$REGISTRY_DIR/versions/000001/plan
+
+	checkpoint "$T/one" --size 1MiB
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engines a
+	fleet a
+	push "$T/one" >/dev/null 2>&1
+	push "$T/two" >/dev/null 2>&1
+	weir-admit "$plan" 2>/dev/null | weir-transfer 2>/dev/null |
+		weir-commit --registry "$T/$REGISTRY_DIR" >/dev/null 2>&1
+	assert_equal "$(serving a)" 3
+	holds a "$T/one"
+	diff <(weir-dump --parts "$plan") \
+		<(weir-dump --parts "$T/$REGISTRY_DIR/versions/000003/plan")
+	printf x | dd of="$T/one/model.safetensors" bs=1 seek=100000 \
+		conv=notrunc 2>/dev/null
+	weir-admit "$plan" 2>"$T/1.err" | weir-transfer 2>"$T/2.err" |
+		weir-commit --registry "$T/$REGISTRY_DIR" 2>"$T/3.err" ||
+		codes=("${PIPESTATUS[@]}")
+	assert_equal "${codes[*]}" "65 65 65"
+	assert_equal "$(cat "$T"/[123].err | grep -c ' error ')" 1
+	grep -q 'model.safetensors.*changed' "$T"/[123].err
+	assert_equal "$(serving a)" 3
+}
+
 @test "bounds: 1 engine, credit by count" {
 	bounded_push 1 0 2 0
 }
