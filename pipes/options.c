@@ -73,7 +73,8 @@ static const struct opt plan_rows[] = {
 	{ .name = "engine",
 	  OPT_TO_LIST(struct plan_conf, engines),
 	  .value = "[KIND=]ENDPOINT",
-	  .help = "an engine without a fleet file" },
+	  .help = "an engine without a fleet file; they are called "
+		  "engine-0, engine-1 ... in order" },
 	{ .name = "only",
 	  OPT_TO_LIST(struct plan_conf, only),
 	  .value = "NAME",

@@ -94,6 +94,50 @@ bounded_push() {
 	assert_equal "$(serving a)" 3
 }
 
+@test "--fleet -: plan, push and status take it from standard input" {
+	checkpoint "$T/one" --size 1MiB
+	engines a b
+	fleet a b
+	weir-push --source "$T/one" --fleet - --registry "$T/$REGISTRY_DIR" \
+		<"$T/fleet.yaml" >/dev/null 2>&1
+	holds b "$T/one"
+	weir-plan --source "$T/one" --fleet - <"$T/fleet.yaml" 2>/dev/null |
+		weir-admit 2>/dev/null | weir-transfer 2>/dev/null |
+		weir-commit --registry "$T/$REGISTRY_DIR" >/dev/null 2>&1
+	run weir-status --fleet - --registry "$T/$REGISTRY_DIR" \
+		<"$T/fleet.yaml"
+	assert_success
+	assert_line --regexp '^a .* 2 .*ok$'
+	assert_line --regexp '^b .* 2 .*ok$'
+	run --separate-stderr weir-push --source "$T/one" --fleet - \
+		--registry "$T/$REGISTRY_DIR" </dev/null
+	assert_equal "$status" 78
+	[[ $stderr == *'standard input'* ]]
+}
+
+@test "--engine: no fleet file, engines are called by their order" {
+	local options=()
+
+	checkpoint "$T/one" --size 1MiB
+	engines engine-0 engine-1
+	options=(--engine "ipc://$T/engine-0.sock"
+		--engine "native=ipc://$T/engine-1.sock")
+	weir-push --source "$T/one" "${options[@]}" \
+		--registry "$T/$REGISTRY_DIR" >/dev/null 2>&1
+	holds engine-0 "$T/one"
+	holds engine-1 "$T/one"
+	run weir-status "${options[@]}" --registry "$T/$REGISTRY_DIR"
+	assert_success
+	assert_line --regexp '^engine-1 .* 1 .*ok$'
+	run --separate-stderr weir-push --source "$T/one" "${options[1]}" \
+		--registry "$T/$REGISTRY_DIR" --engine "ipc://$T/engine-1.sock"
+	assert_equal "$status" 64
+	run --separate-stderr weir-push --source "$T/one" \
+		--registry "$T/$REGISTRY_DIR" --engine "ipc://$T/engine-1.sock"
+	assert_equal "$status" 78
+	[[ $stderr == *'calls itself "engine-1"'* ]]
+}
+
 @test "bounds: 1 engine, credit by count" {
 	bounded_push 1 0 2 0
 }
