@@ -7,6 +7,7 @@
 #include "common/loop.h"
 #include "common/opt_forward.h"
 #include "common/proc.h"
+#include "common/sock.h"
 #include "pipes/push_show.h"
 #include "pipes/run.h"
 #include "pipes/supervise.h"
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #define PUSH_TICK_MS 100  /* how often the run directory is read */
+#define STAGE_FDS 40	  /* descriptors that a stage opens, receivers aside */
 #define PUSH_END_MS 10000 /* for stages to end after the verdict */
 
 struct push;
@@ -516,13 +518,20 @@ static int dry_run(const struct opt_spec *spec, const struct push_conf *conf)
 int push_run(const struct opt_spec *spec, const struct push_conf *conf)
 {
 	struct push p = {
-		.spec = spec, .conf = conf, .verdict = -1, .death = { -1, -1 }
+		.spec = spec,
+		.conf = conf,
+		.verdict = -1,
+		.death = { -1, -1 },
+		.run = { .dirfd = -1, .lock_fd = -1 },
 	};
 	int code, rc;
 
 	if (conf->plan.dry_run || conf->plan.out)
 		return dry_run(spec, conf);
-	rc = run_open(&p.run, conf->common.run, false);
+	/* All four would say it. */
+	rc = sock_need_fds(STAGE_FDS, "a stage's links and files");
+	if (rc == 0)
+		rc = run_open(&p.run, conf->common.run, false);
 	if (rc == 0)
 		rc = refuse_ended(&p.run);
 	if (rc < 0) {

@@ -135,23 +135,42 @@ load cases
 	assert_failure
 }
 
-@test "ZQ-11 64 engines in 32 descriptors: limit and need, no abort" {
+# fleet_of N: that many engines, which nobody has started.
+fleet_of() {
 	local names=()
 
-	base a
-	for ((i = 0; i < 64; i++)); do
+	for ((i = 0; i < $1; i++)); do
 		names+=("e$i")
 	done
 	fleet "${names[@]}"
-	run --separate-stderr bash -c "ulimit -n 32; exec weir-push \
+}
+
+# push_within N: with at most N descriptors.
+push_within() {
+	run --separate-stderr bash -c "ulimit -n $1; exec weir-push \
 		--source '$T/two' --fleet '$T/fleet.yaml' \
 		--registry '$T/registry'"
-	assert_failure
-	[ "$status" -ge 64 ] && [ "$status" -lt 128 ]
-	# each stage for itself
-	run -1 grep -v "the limit is 32" <<<"$stderr"
+}
+
+@test "ZQ-11 64 engines in 32 descriptors: limit and need, no abort" {
+	base a
+	fleet_of 64
+	push_within 32
+	refused 78 "descriptors" "the limit is 32"
 	still_one a
 	then_two a
+}
+
+@test "ZQ-11 1000 engines: refused by a low limit, asked within a high one" {
+	base a
+	fleet_of 1000
+	push_within 1000
+	refused 78 "1000 receivers" "the limit is 1000"
+	[ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -ge 4096 ] ||
+		skip "no more than $(ulimit -Hn) descriptors here"
+	push_within 4096
+	refused 69 "engine e0: nothing listens" "and 999 more"
+	still_one a
 }
 
 @test "ZQ-12 any reply is lost once: the run ends, and no late reply harms" {
