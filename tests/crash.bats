@@ -141,9 +141,9 @@ kill_at() {
 programs() {
 	mkdir "$T/bin"
 	ln -s "$BUILD"/weir-* "$T/bin"
-	rm "$T/bin/weir-$1" "$T/bin/weir-push"
-	# It looks for them beside itself.
-	cp "$BUILD/weir-push" "$T/bin"
+	rm "$T/bin/weir-$1" "$T/bin/weir-push" "$T/bin/weir-rollback"
+	# They look for them beside themselves.
+	cp "$BUILD/weir-push" "$BUILD/weir-rollback" "$T/bin"
 }
 
 @test "I9 commit killed at each durable step: published once, or the old one" {
@@ -324,4 +324,158 @@ programs() {
 		assert_clean_runs
 	done
 	assert_heals
+}
+
+@test "I9 a rollback's commit killed at each durable step: one number each time" {
+	local n
+
+	strace -qq -e trace=none true || skip "no ptrace here"
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+	checkpoint "$T/one" --size 256KiB --seed 1
+	checkpoint "$T/two" --size 256KiB --seed 2
+	engines a b
+	fleet a b
+	push "$T/one" 2>/dev/null
+	push "$T/two" 2>/dev/null
+	rm -r "$T/one" "$T/two"
+	programs commit
+	for n in 1 5 9 13 17; do
+		kill_at commit linkat,renameat,renameat2,fsync "$n"
+		run --separate-stderr "$T/bin/weir-rollback" \
+			--registry "$T/registry"
+		assert_success
+		assert_exist "$T/died"
+		assert_equal "$(serving a)" "$(serving b)"
+		decided "$(serving a)"
+		assert_clean_runs
+	done
+	assert_equal "$(serving a)" 7
+	cmp "$T/a/current/config.json" "$T/b/current/config.json"
+}
+
+@test "I9 a join's commit killed at each durable step goes on, or is run again" {
+	local n fence
+
+	strace -qq -e trace=none true || skip "no ptrace here"
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engine a
+	fleet a
+	push "$T/one" 2>/dev/null
+	fleet a b
+	fence=$(md5sum "$T/a/fence")
+	programs commit
+	for n in 1 4 7 9; do
+		engine b
+		kill_at commit linkat,renameat,renameat2,fsync "$n"
+		run --separate-stderr "$T/bin/weir-push" --only b \
+			--fleet "$T/fleet.yaml" --registry "$T/registry"
+		assert_success
+		assert_exist "$T/died"
+		holds b "$T/one"
+		assert_clean_runs
+		stop b
+		rm -r "${T:?}/b"
+	done
+	assert_equal "$(md5sum "$T/a/fence")" "$fence"
+	engine b
+	push "$T/one" --only b 2>/dev/null
+	assert_not_exist "$T/registry/open"
+}
+
+# All of a run but its engines, at once.
+kill_run() {
+	local stage
+
+	kill -STOP "$(pid_of push)"
+	for stage in plan admit transfer commit; do
+		kill -KILL "$(pid_in_run $stage.1)"
+	done
+	kill -KILL "$(pid_of push)"
+	ends_with 137 push
+}
+
+@test "I9 a join that nobody finishes is aborted by the next commit, then run" {
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engine a
+	engine b --post-load "while [ -e '$T/hold' ]; do sleep 0.02; done"
+	fleet a
+	push "$T/one" 2>/dev/null
+	fleet a b
+	touch "$T/hold"
+	forget_runs
+	start push weir-push --only b --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	wait_for told acked
+	kill_run
+	assert_exist "$T/registry/open"
+	rm "$T/hold"
+	run --separate-stderr weir-push --only b --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	assert_success
+	[[ $stderr == *"undecided, aborting it"* ]]
+	assert_equal "$(serving a) $(serving b)" "1 1"
+	holds b "$T/one"
+	assert_not_exist "$T/registry/open"
+	assert_clean_runs
+}
+
+@test "I9 a decided rollback that nobody finishes is finished by the next commit" {
+	checkpoint "$T/one" --size 256KiB --seed 1
+	checkpoint "$T/two" --size 256KiB --seed 2
+	engine a
+	engine b --on-pause "while [ -e '$T/hold' ]; do sleep 0.02; done"
+	fleet a b
+	push "$T/one" 2>/dev/null
+	push "$T/two" 2>/dev/null
+	touch "$T/hold"
+	forget_runs
+	start push weir-rollback --registry "$T/registry"
+	wait_for told decided
+	kill_run
+	decided 3
+	rm "$T/hold"
+	run --separate-stderr push "$T/two"
+	assert_success
+	[[ $stderr == *"decided, going forward"* ]]
+	assert_equal "$(serving a) $(serving b)" "4 4"
+	cmp "$T/one/config.json" "$T/b/versions/000003/config.json"
+	assert_clean_runs
+}
+
+@test "I9 each stage of a rollback is started again; an engine's death aborts it" {
+	local stage
+
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engine a --keep 1
+	engine b --keep 1 \
+		--post-load "while [ -e '$T/hold' ]; do sleep 0.02; done"
+	fleet a b
+	push "$T/one" 2>/dev/null
+	push "$T/two" 2>/dev/null
+	push "$T/two" 2>/dev/null # now nobody keeps the first
+	for stage in admit transfer commit; do
+		touch "$T/hold"
+		forget_runs
+		start push weir-rollback --to 1 --registry "$T/registry"
+		wait_for told sealed
+		kill -KILL "$(pid_in_run $stage.1)"
+		wait_for test -e "$(newest_run)/$stage.2"
+		rm "$T/hold"
+		ends_with 0 push
+		holds a "$T/one" && holds b "$T/one"
+		push "$T/two" 2>/dev/null
+		push "$T/two" 2>/dev/null
+	done
+	touch "$T/hold"
+	forget_runs
+	start push weir-rollback --to 1 --registry "$T/registry"
+	wait_for told sealed
+	kill_engine b
+	ends_with 2 push
+	holds a "$T/two"
+	rm "$T/hold"
+	engine b
+	assert_equal "$(serving b)" 12
 }
