@@ -96,21 +96,6 @@ static void *must(void *p)
 	return p;
 }
 
-void *sim_alloc(size_t n)
-{
-	return memset(must(__real_malloc(n ? n : 1)), 0, n);
-}
-
-void sim_free(void *p)
-{
-	__real_free(p);
-}
-
-void *sim_grow(void *p, size_t n)
-{
-	return must(__real_realloc(p, n));
-}
-
 static void enlist(struct owned **list, struct owned *o)
 {
 	o->next = *list;
@@ -125,6 +110,40 @@ static void delist(struct owned *o)
 	*o->at = o->next;
 	if (o->next)
 		o->next->at = o->at;
+}
+
+/* The seed's: all that is left of it goes at the end. */
+static struct owned *seed_memory;
+
+void *sim_alloc(size_t n)
+{
+	struct owned *o = must(__real_malloc(sizeof *o + n));
+
+	enlist(&seed_memory, o);
+	return memset(o + 1, 0, n);
+}
+
+void sim_free(void *p)
+{
+	struct owned *o;
+
+	if (!p)
+		return;
+	o = (struct owned *)p - 1;
+	delist(o);
+	__real_free(o);
+}
+
+void *sim_grow(void *p, size_t n)
+{
+	struct owned *o;
+
+	if (p)
+		delist((struct owned *)p - 1);
+	o = must(__real_realloc(p ? (struct owned *)p - 1 : NULL,
+				sizeof *o + n));
+	enlist(&seed_memory, o);
+	return o + 1;
 }
 
 static struct owned *no_memory; /* of nobody: before and between processes */
@@ -181,11 +200,14 @@ void *__wrap_realloc(void *p, size_t n)
 
 void own_foreign(void *p, void (*end)(void *))
 {
-	struct owned *o = sim_alloc(sizeof *o);
+	struct owned *o;
 
+	if (!sim.p)
+		return;
+	o = sim_alloc(sizeof *o);
 	o->p = p;
 	o->end = end;
-	enlist(sim.p ? &sim.p->foreign : &no_memory, o);
+	enlist(&sim.p->foreign, o);
 }
 
 void disown_foreign(void *p)
@@ -211,7 +233,7 @@ static void drop_memory(struct proc *p)
 	}
 	while ((o = p->memory)) {
 		delist(o);
-		sim_free(o);
+		__real_free(o);
 	}
 }
 
@@ -342,7 +364,7 @@ static void load_thread(struct task *t)
 
 	if (last == t && t->began)
 		return;
-	if (last)
+	if (last && last != t)
 		memcpy(last->cause, cause, strlen(cause) + 1);
 	memcpy(cause, t->cause, strlen(t->cause) + 1);
 	last = t;
@@ -393,7 +415,8 @@ static struct task *task_new(struct proc *p, void (*fn)(void *), void *arg)
 		free_tasks = t->free;
 		stack = t->stack;
 	} else {
-		t = sim_alloc(sizeof *t);
+		t = must(__real_malloc(sizeof *t));
+		memset(t, 0, sizeof *t);
 		stack = __real_mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (stack == MAP_FAILED)
@@ -594,7 +617,7 @@ void sim_at(int64_t when, void (*fn)(void *), void *arg)
 
 	if (nevents > events_cap) {
 		events_cap = events_cap ? 2 * events_cap : 256;
-		heap = sim_grow(heap, events_cap * sizeof *heap);
+		heap = must(__real_realloc(heap, events_cap * sizeof *heap));
 	}
 	heap[i] = (struct event){ when, order++, fn, arg };
 	for (; i > 0 && is_before(&heap[i], &heap[(i - 1) / 2]);
@@ -787,7 +810,7 @@ void kern_begin(uint64_t seed)
 
 	if (!pristine) {
 		msg_table_hash(); /* made once, for all */
-		pristine = sim_alloc(data_bytes() + bss_bytes());
+		pristine = must(__real_malloc(data_bytes() + bss_bytes()));
 		save_vars(pristine);
 	}
 	sim = (struct sim){ .trace = t, .mutant = mutant, .seed = seed };
@@ -810,4 +833,6 @@ void kern_end(void)
 		bury(p);
 		proc_free(p);
 	}
+	while (seed_memory)
+		sim_free(seed_memory + 1);
 }

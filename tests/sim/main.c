@@ -36,7 +36,8 @@ struct conf {
 struct tally {
 	uint64_t seeds, broken, first; /* first: a seed that broke */
 	int64_t ns;		       /* simulated */
-	char invariant[16];
+	uint64_t hash;		       /* of all traces */
+	char invariant[16], why[512];
 	struct counts counts;
 };
 
@@ -50,27 +51,24 @@ static double now(void)
 
 /* ---- a seed that broke ---- */
 
-static bool breaks(uint64_t seed, uint64_t only)
+static bool breaks(const struct tally *t, uint64_t only)
 {
-	char invariant[16];
-
-	snprintf(invariant, sizeof invariant, "%s", sim.broken);
-	return !world_run(seed, only) && strcmp(invariant, sim.broken) == 0;
+	return !world_run(t->first, only) &&
+	       strcmp(t->invariant, sim.broken) == 0;
 }
 
 /* The fewest faults with which the same invariant breaks: each is left out
  * in turn, and stays out if that changes nothing. */
-static uint64_t shorten(uint64_t seed, uint64_t only)
+static uint64_t shorten(const struct tally *t, uint64_t only)
 {
-	world_run(seed, only);
+	if (!breaks(t, only))
+		printf("  (not alone: something outlives a seed)\n");
 	only &= ((uint64_t)1 << world.nfaults) - 1;
-	for (uint32_t i = 0; i < FAULTS_MAX; i++) {
+	for (uint32_t i = 0; i < world.nfaults; i++) {
 		uint64_t less = only & ~((uint64_t)1 << i);
 
-		if (less != only && breaks(seed, less))
+		if (less != only && breaks(t, less))
 			only = less;
-		else
-			world_run(seed, only);
 	}
 	return only;
 }
@@ -103,12 +101,13 @@ static void print_only(uint64_t only)
 	}
 }
 
-static void explain(const struct conf *c, uint64_t seed)
+static void explain(const struct conf *c, const struct tally *t)
 {
-	uint64_t only = shorten(seed, c->only);
+	uint64_t seed = t->first, only;
 
-	printf("seed %llu: %s: %s\n", (unsigned long long)seed, sim.broken,
-	       sim.why);
+	printf("seed %llu: %s: %s\n", (unsigned long long)seed, t->invariant,
+	       t->why);
+	only = shorten(t, c->only);
 	print_schedule(only);
 	printf("  replay: sim --seed=%llu", (unsigned long long)seed);
 	print_only(only);
@@ -128,12 +127,14 @@ static void run_some(const struct conf *c, uint64_t first, uint64_t stride,
 
 		t->seeds++;
 		t->ns += sim.now;
+		t->hash += sim.hash;
 		if (good)
 			continue;
 		if (t->broken++ == 0) {
 			t->first = c->seed + i;
 			snprintf(t->invariant, sizeof t->invariant, "%s",
 				 sim.broken);
+			snprintf(t->why, sizeof t->why, "%s", sim.why);
 		}
 		if (c->mutant)
 			break;
@@ -145,9 +146,11 @@ static void add(struct tally *to, const struct tally *t)
 {
 	to->seeds += t->seeds;
 	to->ns += t->ns;
+	to->hash += t->hash;
 	if (t->broken && (!to->broken || t->first < to->first)) {
 		to->first = t->first;
 		memcpy(to->invariant, t->invariant, sizeof to->invariant);
+		memcpy(to->why, t->why, sizeof to->why);
 	}
 	to->broken += t->broken;
 	counts_add(&to->counts, &t->counts);
@@ -219,14 +222,11 @@ static int run_seeds(const struct conf *c)
 	       "per minute\n",
 	       (unsigned long long)t.seeds, (unsigned long long)t.broken,
 	       (double)t.seeds / took, (double)t.ns / 1e9 / 3600 / (took / 60));
-	if (c->seeds == 1)
-		printf("trace %016llx, %llu steps, %.3f s\n",
-		       (unsigned long long)sim.hash,
-		       (unsigned long long)sim.steps, (double)sim.now / 1e9);
+	printf("trace %016llx\n", (unsigned long long)t.hash);
 	if (c->coverage)
 		counts_print(&t.counts);
 	if (t.broken && !sim.trace)
-		explain(c, t.first);
+		explain(c, &t);
 	else if (t.broken)
 		printf("%s: %s\n", sim.broken, sim.why);
 	if (!good)

@@ -8,9 +8,16 @@
 #ifndef WEIR_SIM_MUTANT_H
 #define WEIR_SIM_MUTANT_H
 
+#include <stdbool.h>
+
 int mutant_count(void);
 const char *mutant_name(int i);	/* 1 .. count */
 const char *mutant_text(int i);
 int mutant_number(const char *name);	/* 0: none of that name */
+
+/* For files.c: this fsync does nothing; every lease is granted. */
+struct node;
+bool mutant_skips_sync(const struct node *n);
+bool mutant_grants_leases(void);
 
 #endif

@@ -6,7 +6,10 @@
 #include <signal.h>
 #include <string.h>
 
+#define READ_NS (3 * SIM_S) /* at most, of a reader */
 #define ULL(x) ((unsigned long long)(x))
+
+static uint64_t cuts; /* of the power: what was open is not */
 
 /* ---- looking ---- */
 
@@ -60,10 +63,10 @@ static void decision_path(char *out, size_t size, uint64_t version)
 bool seen_decided(uint64_t version, bool durable)
 {
 	char path[64];
-	struct slice s;
+	struct msg m;
 
 	decision_path(path, sizeof path, version);
-	return seen_file(path, durable, &s) && s.n > 0;
+	return seen_record(path, durable, M_decision, &m);
 }
 
 static bool same_file(const struct node *dir, const struct entry *e)
@@ -85,9 +88,13 @@ bool seen_bytes(uint32_t engine, const char *where, uint64_t version,
 	slot = find(path, false);
 	if (!slot || slot->in.n != source->in.n)
 		return false;
-	for (size_t i = 0; i < source->in.n; i++)
-		if (!same_file(slot, &source->in.v[i]))
-			return false;
+	for (size_t i = 0; i < source->in.n; i++) {
+		if (same_file(slot, &source->in.v[i]))
+			continue;
+		sim_tell("%s differs from %s of r%u", path,
+			 source->in.v[i].name, push);
+		return false;
+	}
 	return true;
 }
 
@@ -96,6 +103,7 @@ bool seen_bytes(uint32_t engine, const char *where, uint64_t version,
 static void check_receipts(const struct m_decision *d, const struct push *p)
 {
 	const struct seen_run *r = &watch.run[p->index];
+	uint32_t in = 0;
 
 	for (uint32_t i = 0; i < world.engines; i++) {
 		const struct seen_engine *e = &watch.engine[i];
@@ -122,6 +130,11 @@ static void check_receipts(const struct m_decision *d, const struct push *p)
 				  "bytes",
 				  ULL(d->version), i);
 	}
+	for (uint32_t i = 0; i < world.engines; i++)
+		in += !d->engines.v[i].excluded;
+	if (in < (world.min_engines ? world.min_engines : world.engines))
+		sim_break("I1", "version %llu is decided for %u engines",
+			  ULL(d->version), in);
 	if (r->head < r->n)
 		sim_break("I1",
 			  "version %llu is decided, and %u buckets are "
@@ -157,6 +170,7 @@ static void decided(uint64_t version)
 /* What a power cut took was not decided; what it left was. */
 void watch_power_cut(void)
 {
+	cuts++;
 	watch.top = 0;
 	for (uint64_t v = 1; v < VERSIONS_MAX; v++) {
 		watch.decided[v].is =
@@ -168,7 +182,8 @@ void watch_power_cut(void)
 
 /* ---- what is served ---- */
 
-static void check_served(uint32_t e)
+/* The version, 0: none. */
+static uint64_t check_served(uint32_t e)
 {
 	char path[48], text[32] = "";
 	struct node *n;
@@ -177,7 +192,7 @@ static void check_served(uint32_t e)
 	snprintf(path, sizeof path, "/store/%u/current", e);
 	n = find(path, false);
 	if (!n || n->kind != N_LINK)
-		return;
+		return 0;
 	snprintf(text, sizeof text, "%.*s", (int)n->size, n->data);
 	for (const char *s = strchr(text, '/'); s && *++s;)
 		version = 10 * version + (uint64_t)(*s - '0');
@@ -195,6 +210,52 @@ static void check_served(uint32_t e)
 			  "engine-%u serves other bytes than those of "
 			  "version %llu",
 			  e, ULL(version));
+	return version;
+}
+
+/* ---- who reads what is served, and goes on when it is retired ---- */
+
+struct reader {
+	struct node *file;
+	uint64_t cuts;
+	size_t n;
+	char bytes[];
+};
+
+static void read_again(void *arg)
+{
+	struct reader *r = arg;
+
+	if (r->cuts == cuts) {
+		if (r->file->size != r->n ||
+		    memcmp(r->file->data, r->bytes, r->n) != 0)
+			sim_break("I2", "%s is written while it is read",
+				  r->file->name);
+		r->file->opens--;
+	}
+	sim_free(r);
+}
+
+static void read_served(uint32_t e, uint64_t version)
+{
+	int64_t until = sim.now + (int64_t)rng_below(&sim.rng, READ_NS);
+	struct node *dir;
+	char path[64];
+
+	snprintf(path, sizeof path, "/store/%u/versions/%06llu", e,
+		 ULL(version));
+	dir = find(path, false);
+	for (size_t i = 0; i < dir->in.n; i++) {
+		struct node *n = dir->in.v[i].node;
+		struct reader *r = sim_alloc(sizeof *r + n->size);
+
+		r->file = n;
+		r->cuts = cuts;
+		r->n = n->size;
+		memcpy(r->bytes, n->data, n->size);
+		n->opens++;
+		sim_at(until, read_again, r);
+	}
 }
 
 static uint64_t number_of(const char *s)
@@ -209,6 +270,7 @@ static uint64_t number_of(const char *s)
 void watch_named(struct node *dir, const char *name)
 {
 	struct proc *running = sim.p;
+	uint64_t version;
 	uint32_t e;
 
 	sim.p = NULL;
@@ -218,7 +280,9 @@ void watch_named(struct node *dir, const char *name)
 	if (strcmp(name, "current") == 0 && dir->parent && dir->parent->name &&
 	    strcmp(dir->parent->name, "store") == 0) {
 		e = (uint32_t)number_of(dir->name);
-		check_served(e);
+		version = check_served(e);
+		if (version && !sim.broken)
+			read_served(e, version);
 	}
 	sim.p = running;
 }
@@ -234,6 +298,22 @@ static bool run_is_decided(uint32_t push)
 	return false;
 }
 
+/* The run is aborted, and all serve the old version: then its epoch is closed
+ * wherever it was begun. */
+static void check_aborted(uint32_t push)
+{
+	for (uint32_t i = 0; i < world.engines; i++) {
+		const struct seen_engine *e = &watch.engine[i];
+
+		if (e->begun && e->push == push && e->begun_epoch == e->epoch &&
+		    !e->closed)
+			sim_break("I7",
+				  "r%u is aborted, and engine-%u has not "
+				  "heard of it",
+				  push, i);
+	}
+}
+
 /* An exit code is a promise: 0 and 3 published, 1 and 2 not. */
 void watch_exit(struct proc *p)
 {
@@ -247,6 +327,8 @@ void watch_exit(struct proc *p)
 			  "%s of r%u ends with %d, and it is not "
 			  "published",
 			  p->name, p->where, p->code);
+	if (p->code == 1 && strcmp(p->name, "commit") == 0)
+		check_aborted(p->where);
 	if ((p->code == 1 || p->code == 2) && is)
 		sim_break("I11", "%s of r%u ends with %d, and it is published",
 			  p->name, p->where, p->code);

@@ -799,8 +799,8 @@ bool world_run(uint64_t seed, uint64_t only)
 			  world.now);
 	watch_end_of_world();
 	watch_end();
-	kern_end();
 	net_end();
 	disk_end();
+	kern_end();
 	return !sim.broken;
 }
