@@ -129,7 +129,10 @@ struct delta_apply {
 	uint64_t base_version;		/* 0: as dir's mark says */
 	const char *registry;		/* that dir must be of; or "" */
 	unsigned threads;
+	int64_t wait_ms;	/* for a delta that is not whole yet: on a shared
+				 * file system it may come in any order */
 };
+#define DELTA_LOOK_MS	200	/* between two looks at it */
 
 /* dir, or out, is the delta's version afterwards, or is what it was.  -E_DATA,
  * logged with what there is, what is needed and what would come of it. */

@@ -1,4 +1,5 @@
 /* Applying a delta; see delta.h. */
+#include "common/clock.h"
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
@@ -10,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -452,6 +454,23 @@ static void release(struct apply *a)
 	delta_close(&a->delta);
 }
 
+/* Only the last look tells why. */
+static int open_delta(struct apply *a)
+{
+	int64_t end = clock_mono_ms() + a->conf->wait_ms;
+
+	while (clock_mono_ms() < end) {
+		int was = log_quiet_thread(1);
+		int rc = delta_open(&a->delta, a->conf->delta);
+
+		log_quiet_thread(was);
+		if (rc == 0)
+			return 0;
+		poll(NULL, 0, DELTA_LOOK_MS);
+	}
+	return delta_open(&a->delta, a->conf->delta);
+}
+
 int delta_apply(const struct delta_apply *c, struct delta_result *r)
 {
 	struct apply a = { .conf = c, .result = r, .to = BESIDE_INIT };
@@ -459,7 +478,7 @@ int delta_apply(const struct delta_apply *c, struct delta_result *r)
 
 	a.fit = (struct fit){ .conf = c, .delta = &a.delta };
 	*r = (struct delta_result){ 0 };
-	rc = delta_open(&a.delta, c->delta);
+	rc = open_delta(&a);
 	if (rc < 0)
 		return rc;
 	r->version = a.delta.version;

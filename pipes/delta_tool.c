@@ -51,6 +51,12 @@ static const struct opt rows[] = {
 	  .def = "xxh3-128",
 	  .aliases = { "update-weight-delta-checksum" },
 	  .help = "diff: of each new tensor" },
+	{ .name = "wait",
+	  OPT_TO_DURATION(struct delta_conf, wait_ms),
+	  .value = "TIME",
+	  .def = "0",
+	  .help = "apply: so long for a delta whose files are not all there "
+		  "yet, as on a shared file system" },
 	{ .name = "threads",
 	  OPT_TO_UINT(struct delta_conf, threads),
 	  .value = "N",
@@ -258,6 +264,7 @@ static int run_apply(const struct delta_conf *conf)
 		.base_version = conf->base_version,
 		.registry = registry,
 		.threads = (unsigned)conf->threads,
+		.wait_ms = conf->wait_ms,
 	};
 	struct delta_result r;
 	int rc = registry_id(conf, registry);

@@ -15,6 +15,7 @@
 struct delta_conf {
 	struct opt_common common;	/* args: the verb and its directories */
 	uint64_t base_version, weight_version, threads;
+	int64_t wait_ms;
 	unsigned encoding, checksum;
 	char *out;
 };

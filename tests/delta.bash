@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154 # status, output, stderr: set by run
 # delta.bash - what the suites of weir-delta share.
 
 # The interpreter that has the modules of share/setup.

@@ -13,6 +13,8 @@
 #include "common/log.h"
 
 #define FUZZ_LIST(X)	\
+	X(delta)	\
+	X(deltapayload)	\
 	X(engine)	\
 	X(event)	\
 	X(fdpass)	\

@@ -120,6 +120,31 @@ def engine_events():
     seed("engine", "cancel", b"".join(whole[:6]) + ev(cancel))
 
 
+def deltas(build):
+    """Index, manifest and file of small deltas; and their payloads."""
+    head = {"a": {"dtype": "BF16", "shape": [8], "data_offsets": [0, 16]}}
+    for n, kind in enumerate(("xor", "overwrite", "sparse", "auto")):
+        with tempfile.TemporaryDirectory() as directory:
+            for name, data in (("old", bytes(16)), ("new", bytes(range(16)))):
+                os.mkdir(os.path.join(directory, name))
+                with open(os.path.join(directory, name, "m.safetensors"), "wb") as f:
+                    text = json.dumps(head).encode()
+                    f.write(struct.pack("<Q", len(text)) + text + data)
+            subprocess.run([os.path.join(build, "weir-delta"), "diff", "-q", "old", "new",
+                            "-o", "d", "--base-version", "1", "--weight-version", "2",
+                            "--delta-encoding", kind], cwd=directory, check=True)
+            parts = []
+            for name in ("model.safetensors.index.json", "weir-delta.jsonl",
+                         "model-00000-of-00001.safetensors"):
+                with open(os.path.join(directory, "d", name), "rb") as f:
+                    parts.append(f.read())
+        seed("delta", kind, part(parts[0]) + part(parts[1]) + parts[2])
+        parts[0] = parts[0].replace(b"weir_manifest", b"another_field")
+        seed("delta", kind + "-plain", part(parts[0]) + part(b"") + parts[2])
+        at = 8 + struct.unpack("<Q", parts[2][:8])[0]
+        seed("deltapayload", kind, bytes([min(n, 2), 1]) + struct.pack("<H", 16) + parts[2][at:])
+
+
 def run(build, directory, *args):
     subprocess.run([os.path.join(build, "weir-plan"), *args], cwd=directory, check=True,
                    stdout=subprocess.DEVNULL)
@@ -192,6 +217,7 @@ def main():
     options()
     engine_events()
     plans(sys.argv[1])
+    deltas(sys.argv[1])
     offers()
 
 
