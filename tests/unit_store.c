@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define STEPS_MAX 400 /* more than any sequence here has */
+#define AGAIN 8	      /* the version that is version 1 again */
 
 static int countdown; /* > 0: so many calls until the fault */
 static bool fault_kills, names_too;
@@ -75,7 +76,7 @@ static struct store_slot slot_of(uint64_t version)
 				.file = files,
 				.nfiles = 2 };
 
-	s.received.b[0] = (uint8_t)version;
+	s.received.b[0] = version == AGAIN ? 1 : (uint8_t)version;
 	return s;
 }
 
@@ -99,6 +100,26 @@ static int make(struct store *s, const struct store_slot *slot,
 	return rc < 0 ? rc : store_make_space(&k, &never, out);
 }
 
+/* What is kept of that content is linked. */
+static int again(struct store *s, const struct store_slot *slot)
+{
+	struct store_want want = { .content = slot->received, .post_load = "" };
+	struct store_slot kept = { 0 };
+	int rc = store_find(s, &want, &kept);
+
+	rc = rc > 0 ? store_link(s, kept.version, slot->version) : -E_NOINPUT;
+	store_slot_release(&kept);
+	return rc;
+}
+
+static int make_and_fill(struct store *s, const struct store_slot *slot,
+			 struct store_files *f)
+{
+	int rc = make(s, slot, f);
+
+	return rc < 0 ? rc : fill(f, slot->version);
+}
+
 /* begin, fill, seal, swap: as the engine does it. */
 static int push(struct store *s, uint64_t version)
 {
@@ -108,16 +129,15 @@ static int push(struct store *s, uint64_t version)
 	int rc = store_set_fence(s, &fence, version);
 
 	if (rc >= 0)
-		rc = make(s, &slot, &f);
-	if (rc >= 0)
-		rc = fill(&f, version);
+		rc = version == AGAIN ? again(s, &slot)
+				      : make_and_fill(s, &slot, &f);
 	if (rc >= 0)
 		rc = store_sync(s, version);
 	if (rc >= 0)
 		rc = store_seal(s, &slot);
 	if (rc >= 0)
 		rc = store_publish(s);
-	if (rc >= 0)
+	if (rc >= 0 && f.n)
 		store_keep_take(s, &f);
 	store_files_release(&f);
 	return rc;
@@ -132,7 +152,7 @@ static bool is_whole(const struct store *s, uint64_t version)
 		    io_read_file(d, "two", 9999, &b) == 0 && b.n == 5100;
 
 	for (size_t i = 0; good && i < b.n; i++)
-		good = b.p[i] == (char)('0' + version);
+		good = b.p[i] == (char)('0' + (version == AGAIN ? 1 : version));
 	if (d >= 0)
 		close(d);
 	buf_release(&b);
@@ -315,6 +335,47 @@ static void test_reuse(void)
 	store_close(&s);
 }
 
+/* A version under a second number: one file, never written again. */
+static void test_link(void)
+{
+	struct store s;
+
+	fresh_dir(0, 2);
+	store_open(&s, dir, 2);
+	push(&s, 1);
+	push(&s, 2);
+	eq_i64(push(&s, AGAIN), 0, "1 again");
+	check_facts(&s, "linked", 0);
+	ok(inode(&s, AGAIN) == inode(&s, 1), "the same file");
+	push(&s, 9);
+	eq_i64(push(&s, 10), 0, "1 is retired");
+	ok(is_whole(&s, AGAIN) && is_whole(&s, 9), "its other name is whole");
+	store_close(&s);
+}
+
+static void test_killed_linking(void)
+{
+	int k = 0;
+	bool killed = true;
+
+	while (killed && ++k < STEPS_MAX) {
+		struct store s;
+
+		fresh_dir(3, 2);
+		killed = kill_at(k, AGAIN, 2, KILL);
+		if (!ok(store_open(&s, dir, 2) == 0, "opens after %d", k))
+			return;
+		ok(s.serving == 3 || s.serving == AGAIN, "old or new");
+		ok(killed || s.serving == AGAIN, "new at the end");
+		check_facts(&s, "killed linking at", k);
+		ok(push(&s, 9) == 0, "the next push works");
+		check_facts(&s, "pushed after", k);
+		ok(s.nversions <= 3, "at most keep + 1 versions");
+		store_close(&s);
+	}
+	ok(k > 10 && k < STEPS_MAX, "%d steps of linking", k);
+}
+
 static void test_unpublish(void)
 {
 	struct store s;
@@ -388,6 +449,8 @@ int main(void)
 	test_repair();
 	test_unpublish();
 	test_reuse();
+	test_link();
+	test_killed_linking();
 	snprintf(grave, sizeof grave, "%s.grave", dir);
 	for (enum cut cut = KILL; cut <= POWER_ALL; cut++) {
 		test_killed(1, 2, cut);
