@@ -195,7 +195,7 @@ static int check_names(const struct fleet *f, const char *name)
 	return rc;
 }
 
-/* An endpoint and the native engine that names it. */
+/* An endpoint and the engine that names it. */
 struct use {
 	const char *endpoint;
 	const struct fleet_engine *engine;
@@ -219,8 +219,6 @@ static size_t list_uses(const struct fleet *f, struct use **out)
 	for (uint32_t i = 0; i < f->n; i++) {
 		const struct fleet_engine *e = &f->engine[i];
 
-		if (e->kind != FLEET_NATIVE)
-			continue;
 		for (uint32_t w = 0; w < e->nworkers; w++)
 			(*out)[k++] = (struct use){ e->endpoint[w], e };
 	}

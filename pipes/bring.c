@@ -48,11 +48,26 @@ static void ask(struct bring_one *o, enum engine_call call, int64_t ms)
 	engine_ask(o->e, &a);
 }
 
+/* An in-place engine of which we have not seen a load has to load now. */
+static bool has_to_load(const struct bring_one *o)
+{
+	return o->e->ops->in_place && !o->e->live.loaded;
+}
+
+static int64_t swap_ms(const struct bring_one *o)
+{
+	int64_t left = o->due_ms - clock_mono_ms();
+
+	if (has_to_load(o))
+		return left > 0 ? left : 1;
+	return attempt_ms(o, o->b->engine_ms);
+}
+
 static void try_swap(struct bring_one *o)
 {
 	static const enum engine_call order[] = { EC_PAUSE, EC_SWAP,
 						  EC_SET_VERSION, EC_RESUME };
-	int64_t ms = attempt_ms(o, o->b->engine_ms);
+	int64_t ms = swap_ms(o);
 
 	o->token = ++o->b->tokens;
 	for (size_t i = 0; i < COUNT(order); i++)
@@ -97,10 +112,15 @@ static void act(struct bring_one *o, enum homing_act a)
 		if (o->left_ms > 0)
 			set_deadline(o, o->left_ms);
 		o->left_ms = 0;
+		if (has_to_load(o) && !o->loading)
+			set_deadline(o, b->load_ms + b->engine_ms);
+		o->loading = true;
 		try_swap(o);
 		break;
 	case HA_CANCEL:
-		ask(o, EC_ABORT, attempt_ms(o, b->engine_ms));
+		ask(o, EC_ABORT,
+		    engine_is_poisoned(o->e) ? b->load_ms + b->engine_ms
+					     : attempt_ms(o, b->engine_ms));
 		break;
 	case HA_TIMER:
 		loop_arm(b->loop, &o->retry, BRING_RETRY_MS);
@@ -148,38 +168,15 @@ void bring_it(struct bring *b, struct engine *e, enum homing_ev how)
 				 .retry = { .fn = on_retry, .arg = o },
 				 .deadline = { .fn = on_deadline, .arg = o } };
 	e->cause[0] = '\0';
-	set_deadline(o, b->engine_ms);
+	/* A load that is under way ends first. */
+	set_deadline(o,
+		     b->engine_ms + (engine_is_poisoned(e) ? b->load_ms : 0));
 	step(o, how);
 }
 
 bool bring_has(const struct bring *b, const struct engine *e)
 {
 	return e->id < b->n && b->one[e->id].used && b->one[e->id].e == e;
-}
-
-/* Does every part serve the version, or a newer one that a later run gave
- * it? */
-static bool is_serving(const struct engine *e)
-{
-	for (uint32_t i = 0; i < e->nparts; i++) {
-		const struct engine_part *p = &e->part[i];
-		const struct engine_facts *f = &p->facts;
-
-		if (f->serving > e->goal->version)
-			continue;
-		if (f->serving != e->goal->version ||
-		    !digest_eq(&f->content, &engine_share(e, p)->content))
-			return false;
-	}
-	return true;
-}
-
-static bool is_paused(const struct engine *e)
-{
-	for (uint32_t i = 0; i < e->nparts; i++)
-		if (e->part[i].facts.paused)
-			return true;
-	return false;
 }
 
 /* Only what was decided may be swapped in. */
@@ -212,9 +209,12 @@ static enum homing_ev meaning(struct bring_one *o, enum engine_call call)
 	if (o->fenced)
 		return HE_REFUSED;
 	if (o->rc < 0)
-		return o->e->absent ? HE_GONE : HE_FAILED;
-	if (call == EC_PROBE && is_serving(o->e))
-		return is_paused(o->e) ? HE_HELD : HE_THERE;
+		return o->e->absent || (call == EC_ABORT &&
+					engine_is_poisoned(o->e))
+			       ? HE_GONE
+			       : HE_FAILED;
+	if (call == EC_PROBE && engine_is_there(o->e))
+		return engine_is_paused(o->e) ? HE_HELD : HE_THERE;
 	if (call == EC_RECEIPT && !is_right(o->e))
 		return HE_REFUSED;
 	return HE_OK;

@@ -27,6 +27,7 @@ struct bring_one {
 	unsigned waiting;		/* bits of enum engine_call */
 	int rc;				/* of the attempt: the first failure */
 	bool used, fenced;		/* fenced: a newer run owns it */
+	bool loading;			/* its deadline, for one load */
 	bool extended;			/* its deadline, for one receipt */
 	int64_t left_ms;		/* of it, for what comes after that */
 };

@@ -43,6 +43,42 @@ static bool is_last(const void *m, const void *event)
 	return true;
 }
 
+/* In-place engines are the last of the fleet (I6).  Is one in, from here on,
+ * beside the one that the event is about to leave out? */
+static bool has_in_place(const struct commit *c, uint32_t from, uint32_t lost)
+{
+	for (uint32_t i = from; i < c->nengines; i++)
+		if (i != lost && !c->engine[i].out && c->engine[i].in_place)
+			return true;
+	return false;
+}
+
+static bool last_to_hold(const void *m, const void *event)
+{
+	return is_last(m, event) && has_in_place(m, 0, UINT32_MAX);
+}
+
+static bool spare_to_hold(const void *m, const void *event)
+{
+	const struct commit_event *e = event;
+
+	return can_spare(m, event) && is_last(m, event) &&
+	       has_in_place(m, 0, e->engine);
+}
+
+/* The wave is complete, and another one follows. */
+static bool last_of_wave(const void *m, const void *event)
+{
+	const struct commit *c = m;
+
+	return is_last(m, event) && has_in_place(c, c->hi, UINT32_MAX);
+}
+
+static bool spare_of_wave(const void *m, const void *event)
+{
+	return can_spare(m, event) && last_of_wave(m, event);
+}
+
 static bool spare_last(const void *m, const void *event)
 {
 	return can_spare(m, event) && is_last(m, event);
@@ -190,6 +226,44 @@ static void ask_receipts(void *m, const void *event)
 	put(m, CA_ASK_RECEIPTS, 0);
 }
 
+static bool has_in(const struct commit *c, uint32_t lo, uint32_t hi)
+{
+	while (lo < hi && c->engine[lo].out)
+		lo++;
+	return lo < hi;
+}
+
+static void hold(void *m, const void *event)
+{
+	struct commit *c = m;
+
+	(void)event;
+	for (uint32_t i = 0; i < c->nengines; i++)
+		c->engine[i].answered = !c->engine[i].in_place;
+	c->lo = c->hi = 0;
+	while (c->hi < c->nengines && !c->engine[c->hi].in_place)
+		c->hi++;
+	put(c, CA_HOLD, 0);
+}
+
+/* The next wave that has an engine: cut by id alone, so that what is left out
+ * refills none. */
+static void reload(void *m, const void *event)
+{
+	struct commit *c = m;
+
+	(void)event;
+	do {
+		c->lo = c->hi;
+		c->hi = c->groups && c->groups < c->nengines - c->lo
+				? c->lo + c->groups
+				: c->nengines;
+	} while (c->hi < c->nengines && !has_in(c, c->lo, c->hi));
+	for (uint32_t i = 0; i < c->nengines; i++)
+		c->engine[i].answered = i < c->lo || i >= c->hi;
+	put(c, CA_RELOAD, 0);
+}
+
 static void decide(void *m, const void *event)
 {
 	(void)event;
@@ -309,6 +383,18 @@ static void exclude_load(void *m, const void *event)
 	load(m, event);
 }
 
+static void exclude_hold(void *m, const void *event)
+{
+	exclude(m, event);
+	hold(m, event);
+}
+
+static void exclude_reload(void *m, const void *event)
+{
+	exclude(m, event);
+	reload(m, event);
+}
+
 static void exclude_decide(void *m, const void *event)
 {
 	exclude(m, event);
@@ -421,9 +507,11 @@ static const struct fsm_edge edges[] = {
 	{ CS_HASH,    CE_FAIL,      NULL, refuse, CS_DONE, NULL },
 
 	{ CS_RECEIPT, CE_RECEIPT,   is_out, NULL, CS_RECEIPT, LATE },
+	{ CS_RECEIPT, CE_RECEIPT,   last_to_hold, hold, CS_HOLD, NULL },
 	{ CS_RECEIPT, CE_RECEIPT,   is_last, decide, CS_DECIDE, NULL },
 	{ CS_RECEIPT, CE_RECEIPT,   NULL, answered, CS_RECEIPT, NULL },
 	{ CS_RECEIPT, CE_LOST,      is_out, NULL, CS_RECEIPT, LATE },
+	{ CS_RECEIPT, CE_LOST,      spare_to_hold, exclude_hold, CS_HOLD, NULL },
 	{ CS_RECEIPT, CE_LOST,      spare_last, exclude_decide, CS_DECIDE, NULL },
 	{ CS_RECEIPT, CE_LOST,      can_spare, exclude, CS_RECEIPT, NULL },
 	{ CS_RECEIPT, CE_LOST,      NULL, undo, CS_ABORT, NULL },
@@ -431,6 +519,31 @@ static const struct fsm_edge edges[] = {
 	{ CS_RECEIPT, CE_DRAINED,   NULL, NULL, CS_RECEIPT, "said again" },
 	{ CS_RECEIPT, CE_PROBED,    NULL, NULL, CS_RECEIPT, "the same boot" },
 	HOMING(CS_RECEIPT)
+
+	{ CS_HOLD,    CE_HELD,      is_out, NULL, CS_HOLD, LATE },
+	{ CS_HOLD,    CE_HELD,      is_last, reload, CS_RELOAD, NULL },
+	{ CS_HOLD,    CE_HELD,      NULL, answered, CS_HOLD, NULL },
+	{ CS_HOLD,    CE_LOST,      is_out, NULL, CS_HOLD, LATE },
+	{ CS_HOLD,    CE_LOST,      spare_to_hold, exclude_reload, CS_RELOAD, NULL },
+	{ CS_HOLD,    CE_LOST,      spare_last, exclude_decide, CS_DECIDE, NULL },
+	{ CS_HOLD,    CE_LOST,      can_spare, exclude, CS_HOLD, NULL },
+	{ CS_HOLD,    CE_LOST,      NULL, undo, CS_ABORT, NULL },
+	{ CS_HOLD,    CE_FAIL,      NULL, undo, CS_ABORT, NULL },
+	{ CS_HOLD,    CE_DRAINED,   NULL, NULL, CS_HOLD, "said again" },
+	HOMING(CS_HOLD)
+
+	{ CS_RELOAD,  CE_LOADED,    is_out, NULL, CS_RELOAD, LATE },
+	{ CS_RELOAD,  CE_LOADED,    last_of_wave, reload, CS_RELOAD, NULL },
+	{ CS_RELOAD,  CE_LOADED,    is_last, decide, CS_DECIDE, NULL },
+	{ CS_RELOAD,  CE_LOADED,    NULL, answered, CS_RELOAD, NULL },
+	{ CS_RELOAD,  CE_LOST,      is_out, NULL, CS_RELOAD, LATE },
+	{ CS_RELOAD,  CE_LOST,      spare_of_wave, exclude_reload, CS_RELOAD, NULL },
+	{ CS_RELOAD,  CE_LOST,      spare_last, exclude_decide, CS_DECIDE, NULL },
+	{ CS_RELOAD,  CE_LOST,      can_spare, exclude, CS_RELOAD, NULL },
+	{ CS_RELOAD,  CE_LOST,      NULL, undo, CS_ABORT, NULL },
+	{ CS_RELOAD,  CE_FAIL,      NULL, undo, CS_ABORT, NULL },
+	{ CS_RELOAD,  CE_DRAINED,   NULL, NULL, CS_RELOAD, "said again" },
+	HOMING(CS_RELOAD)
 
 	{ CS_DECIDE,  CE_AGREED,    NULL, swap, CS_SWAP, NULL },
 	{ CS_DECIDE,  CE_UNKNOWN,   NULL, unknown, CS_DONE, NULL },
@@ -451,6 +564,8 @@ static const struct fsm_edge edges[] = {
 	{ CS_ABORT,   CE_BEGUN,     NULL, NULL, CS_ABORT, "aborted" },
 	{ CS_ABORT,   CE_DRAINED,   NULL, NULL, CS_ABORT, "aborted" },
 	{ CS_ABORT,   CE_RECEIPT,   NULL, NULL, CS_ABORT, "aborted" },
+	{ CS_ABORT,   CE_HELD,      NULL, NULL, CS_ABORT, "aborted" },
+	{ CS_ABORT,   CE_LOADED,    NULL, NULL, CS_ABORT, "aborted" },
 	{ CS_ABORT,   CE_LOST,      NULL, NULL, CS_ABORT, "aborted" },
 	{ CS_ABORT,   CE_FAIL,      NULL, NULL, CS_ABORT, "first one counts" },
 
@@ -462,13 +577,12 @@ static const struct fsm_edge edges[] = {
 /* clang-format on */
 
 static const char *const states[] = {
-	[CS_PLAN] = "plan",	  [CS_LOCK] = "lock",
-	[CS_RECOVER] = "recover", [CS_PROBE] = "probe",
-	[CS_OPEN] = "open",	  [CS_SEEK] = "seek",
-	[CS_BEGIN] = "begin",	  [CS_LOAD] = "load",
-	[CS_HASH] = "hash",	  [CS_RECEIPT] = "receipt",
-	[CS_DECIDE] = "decide",	  [CS_SWAP] = "swap",
-	[CS_ABORT] = "abort",	  [CS_DONE] = "done",
+	[CS_PLAN] = "plan",	  [CS_LOCK] = "lock", [CS_RECOVER] = "recover",
+	[CS_PROBE] = "probe",	  [CS_OPEN] = "open", [CS_SEEK] = "seek",
+	[CS_BEGIN] = "begin",	  [CS_LOAD] = "load", [CS_HASH] = "hash",
+	[CS_RECEIPT] = "receipt", [CS_HOLD] = "hold", [CS_RELOAD] = "reload",
+	[CS_DECIDE] = "decide",	  [CS_SWAP] = "swap", [CS_ABORT] = "abort",
+	[CS_DONE] = "done",
 };
 static_assert(COUNT(states) == CS_NSTATES, "name every state");
 
@@ -479,6 +593,7 @@ static const char *const events[] = {
 	[CE_FOUND] = "found",	      [CE_PROBED] = "probed",
 	[CE_OPENED] = "opened",	      [CE_SAME] = "same",
 	[CE_BEGUN] = "begun",	      [CE_DRAINED] = "drained",
+	[CE_HELD] = "held",	      [CE_LOADED] = "loaded",
 	[CE_RECEIPT] = "receipt",     [CE_AGREED] = "agreed",
 	[CE_UNKNOWN] = "unknown",     [CE_HOME] = "home",
 	[CE_AWAY] = "away",	      [CE_LOST] = "lost",

@@ -5,12 +5,19 @@
  * the specification (share/doc/states.md is made of it).
  *
  *	plan -> lock -> recover -> probe -> open -> begin -> load -> receipt
- *	     -> decide -> swap -> done		and from anywhere before the
- *	decision -> abort -> done
+ *	     [-> hold -> reload] -> decide -> swap -> done
+ *	and from anywhere before the decision -> abort -> done
+ *
+ * Engines of an in-place kind are paused together once every store is sealed
+ * (hold), and then load from their stores in waves (reload); the waves are
+ * cut once, by engine id, and never refilled.
  *
  * Invariants.
  *   I1  CA_DECIDE only when every engine that is in has given its receipt.
  *   I2  CA_SWAP only after CE_DECIDED.
+ *   I3  no wave ends a pause; CA_RELOAD only when all are held (CE_HELD).
+ *   I6  the next CA_RELOAD only when each engine of the wave has loaded or is
+ *       out; none after a failure.
  *   I11 nothing happens before CE_PLAN.
  *   A join decides nothing: its shell answers CA_DECIDE by comparing.
  *   An engine is excluded only while min engines are left; else the run is
@@ -37,6 +44,8 @@ enum commit_state {
 	CS_LOAD,	/* `opened` is out; until drained */
 	CS_HASH,	/* a decided number again: only the source is read */
 	CS_RECEIPT,
+	CS_HOLD,	/* in-place engines pause and flush: the barrier */
+	CS_RELOAD,	/* ... and load, a wave at a time */
 	CS_DECIDE,
 	CS_SWAP,	/* decided: only forward from here */
 	CS_ABORT,
@@ -58,6 +67,8 @@ enum commit_ev {
 	CE_BEGUN,	/* engine */
 	CE_DRAINED,
 	CE_RECEIPT,	/* engine; checked */
+	CE_HELD,	/* engine: paused and flushed */
+	CE_LOADED,	/* engine: it says that it holds the version */
 	CE_AGREED,	/* receipts are durable, decision linked and synced */
 	CE_UNKNOWN,	/* link was called, then something failed */
 	CE_HOME,	/* engine: serves what it should, is not paused */
@@ -82,6 +93,8 @@ enum commit_act {
 	CA_BEGIN,		/* every engine that is in */
 	CA_TELL_OPENED,		/* upstream */
 	CA_ASK_RECEIPTS,	/* every engine that is in */
+	CA_HOLD,		/* every in-place engine that is in */
+	CA_RELOAD,		/* those of c->lo..c->hi that are in */
 	CA_DECIDE,
 	CA_SWAP,		/* every engine that is in */
 	CA_EXCLUDE,		/* engine: durable, upstream, cancel if touched */
@@ -103,12 +116,15 @@ struct commit_engine {
 	bool there;		/* out, as it serves the version already */
 	bool answered;		/* in this state */
 	bool touched;		/* its begin may have been sent */
+	bool in_place;		/* set by who made us */
 	bool home, away;	/* at the end of the run */
 };
 
 struct commit {
 	uint8_t state;
 	uint32_t nengines, min;
+	uint32_t groups;	/* engines that load at a time; 0: all */
+	uint32_t lo, hi;	/* wave of CS_RELOAD: engines lo to hi - 1 */
 	struct commit_engine *engine;	/* lent by who made us */
 	bool touched, published, unknown, same;
 	uint8_t code, signal;		/* of the first failure */

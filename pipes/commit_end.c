@@ -11,6 +11,14 @@ typedef unsigned long long ull;
 
 /* ---- receipts ---- */
 
+static bool serves(const struct engine *e, uint64_t version)
+{
+	for (uint32_t k = 0; k < e->nparts; k++)
+		if (e->part[k].facts.serving != version)
+			return false;
+	return !e->ops->in_place || e->live.label == version;
+}
+
 /* A decided number again: equal content is success, for those who serve it. */
 static void compare_content(struct commit_io *c)
 {
@@ -25,15 +33,9 @@ static void compare_content(struct commit_io *c)
 					 digest_hex(&c->drained.content, got)));
 		return;
 	}
-	for (uint32_t i = 0; i < c->m.nengines; i++) {
-		const struct engine *e = c->engine[i];
-
-		for (uint32_t k = 0; k < e->nparts; k++)
-			if (e->part[k].facts.serving != c->goal.version) {
-				commit_feed(c, CE_AWAY, i);
-				break;
-			}
-	}
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		if (!serves(c->engine[i], c->goal.version))
+			commit_feed(c, CE_AWAY, i);
 	commit_feed(c, CE_DRAINED, 0);
 }
 
@@ -301,23 +303,52 @@ void commit_brought(struct commit_io *c, struct engine *e, bool home)
 
 /* ---- the end ---- */
 
-/* Records that recovery kept stay; this run's are added. */
-static int keep_attention(struct commit_io *c, struct buf *b)
+/* A decided version mends what an older run left; a newer record is enough. */
+static bool is_mended(const struct commit_io *c, struct slice name)
+{
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct commit_engine *g = &c->m.engine[i];
+
+		if (slice_eq(name, slice_of(c->engine[i]->name)))
+			return (c->m.published && g->home && !g->out) ||
+			       (g->away && g->touched);
+	}
+	return false;
+}
+
+/* Records that recovery kept stay, but of engines that are home now; this
+ * run's are added. */
+static int keep_attention(struct commit_io *c, struct buf *b, uint32_t *mended)
 {
 	struct reg_rec old = { 0 };
+	struct msg_arena arena = { 0 };
+	struct slice frame;
+	struct msg m;
 	int rc = registry_attention_read(&c->reg, &old);
 
 	if (rc > 0)
-		buf_add(b, old.rec.all.p, old.rec.all.n);
+		rc = rec_next_frame(&old.rec, &frame);
+	while (rc > 0) {
+		rc = msg_unpack(&m, &arena, frame);
+		if (rc < 0)
+			break;
+		if (is_mended(c, m.attention.engine.name))
+			++*mended;
+		else
+			rc = rec_append(b, &m);
+		if (rc == 0)
+			rc = rec_next_frame(&old.rec, &frame);
+	}
+	msg_arena_release(&arena);
 	reg_rec_release(&old);
-	return rc < 0 ? rc : 0;
+	return rc;
 }
 
 static int write_attention(struct commit_io *c)
 {
 	struct buf b = { 0 };
-	int rc = keep_attention(c, &b);
 	uint32_t n = 0;
+	int rc = keep_attention(c, &b, &n);
 
 	for (uint32_t i = 0; rc == 0 && i < c->m.nengines; i++) {
 		const struct commit_engine *g = &c->m.engine[i];

@@ -30,6 +30,8 @@ static void perform(struct commit_io *c, const struct commit_action *a)
 		[CA_BEGIN] = commit_begin,
 		[CA_TELL_OPENED] = commit_tell_opened,
 		[CA_ASK_RECEIPTS] = commit_ask_receipts,
+		[CA_HOLD] = commit_hold,
+		[CA_RELOAD] = commit_reload,
 		[CA_DECIDE] = commit_decide,
 		[CA_SWAP] = commit_swap,
 		[CA_TELL_ABORT] = tell_abort,
@@ -192,6 +194,8 @@ static void on_answer(void *arg, struct engine *e, enum engine_call call,
 		commit_probed(c, e, rc);
 	else if (call == EC_RECEIPT)
 		commit_receipt(c, e, rc);
+	else if (call == EC_PAUSE || call == EC_FLUSH || call == EC_LOAD)
+		commit_held(c, e, call, rc);
 	else if (rc < 0)
 		commit_lose(c, e->id, rc, e->cause, false);
 	else if (call == EC_BEGIN)
@@ -348,6 +352,7 @@ static void release(struct commit_io *c)
 	release_queue(&c->queue);
 	release_queue(&c->early);
 	commit_probe_release(c);
+	free(c->token);
 	free(c->cause);
 	free(c->verdict_cause);
 	free(c->state);

@@ -82,6 +82,7 @@ struct commit_io {
 	struct loop_timer gather_timer;
 	struct engine **engine;		/* by engine id; host's */
 	struct engine_goal goal;
+	char *token;			/* goal's */
 	struct bring bring;
 	bool told_opened;
 	bool found;			/* the content can be had, if needed */
@@ -128,6 +129,17 @@ void commit_exclude(struct commit_io *c, uint32_t engine);
 /* Are the tensors those of the version that each engine serves?  0, or
  * -E_DATA, logged. */
 int commit_expect(struct commit_io *c, uint64_t decided);
+
+int commit_write_open(struct commit_io *c);
+
+/* commit_hold.c */
+void commit_hold(struct commit_io *c);
+void commit_reload(struct commit_io *c);
+/* The answer to a pause, flush or load. */
+void commit_held(struct commit_io *c, struct engine *e, enum engine_call call,
+		 int rc);
+/* What recovery could not mend stays poisoned in this run. */
+void commit_inherit(struct commit_io *c);
 
 /* commit_probe.c */
 /* The same call to every engine that is not excluded. */

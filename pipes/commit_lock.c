@@ -1,6 +1,7 @@
 #include "pipes/commit_io.h"
 #include "common/clock.h"
 #include "common/err.h"
+#include "common/http.h"
 #include "common/log.h"
 #include "common/units.h"
 
@@ -83,6 +84,10 @@ int commit_prepare(struct stage *s)
 	int rc = 0;
 
 	c->s = s;
+	if (c->conf->api_key_file)
+		rc = http_token_read(c->conf->api_key_file, &c->token);
+	if (rc < 0)
+		return rc;
 	if (c->conf->common.registry)
 		path = xstrdup(c->conf->common.registry);
 	else
@@ -166,6 +171,10 @@ static int set_goal(struct commit_io *c)
 	g->share = c->share;
 	g->nshares = c->plan.nranks;
 	g->lease_ms = (uint64_t)c->conf->engine_timeout_ms;
+	g->model = c->plan.model ? c->plan.model : "";
+	g->token = c->token;
+	g->abort_requests = c->conf->pause_mode == PAUSE_ABORT;
+	g->rollback = c->conf->on_failure == ON_FAILURE_ROLLBACK;
 	/* The number is not known before the probes. */
 	g->version = c->conf->weight_version;
 	if (p->kind == RUN_JOIN) {
@@ -189,6 +198,7 @@ static int add_engines(struct commit_io *c)
 		c->engine[i] = engine_add(&c->host, i, &c->who[i], &c->goal);
 		if (!c->engine[i])
 			return -E_CONFIG;
+		c->state[i].in_place = c->engine[i]->ops->in_place;
 	}
 	return 0;
 }
@@ -250,6 +260,7 @@ static int restore(struct commit_io *c)
 			continue;
 		c->state[w->engine].out = w->excluded;
 		c->state[w->engine].there = false;
+		engine_restore(c->engine[w->engine], w);
 	}
 	for (uint32_t i = 0; i < c->m.nengines; i++)
 		c->state[i].touched &= !c->state[i].there;
@@ -465,6 +476,7 @@ static void on_recovered(void *arg, int rc)
 {
 	struct commit_io *c = arg;
 
+	commit_inherit(c);
 	if (rc < 0)
 		commit_fail(c, rc);
 	else
@@ -484,6 +496,7 @@ void commit_recover(struct commit_io *c)
 		arm_run_deadline(c);
 
 	r->reg = &c->reg;
+	r->how = &c->goal;
 	r->engine_ms = c->conf->engine_timeout_ms;
 	r->load_ms = c->conf->load_timeout_ms;
 	r->done = on_recovered;

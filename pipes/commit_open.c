@@ -23,6 +23,10 @@ static uint64_t highest_served(const struct commit_io *c, const char **who)
 				top = e->part[k].facts.serving;
 				*who = e->name;
 			}
+		if (!c->m.engine[i].out && e->live.label > top) {
+			top = e->live.label;
+			*who = e->name;
+		}
 	}
 	return top;
 }
@@ -199,6 +203,20 @@ static void list_boots(struct commit_io *c)
 	}
 }
 
+/* What is known of the engines now, for a record. */
+static void refresh(struct commit_io *c)
+{
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct engine_live *l = &c->engine[i]->live;
+		struct m_opened_engine *w = &c->who[i];
+
+		w->excluded = c->m.engine[i].out;
+		w->held = l->held;
+		w->poisoned = l->poisoned;
+		w->previous = slice_of(l->previous ? l->previous : "");
+	}
+}
+
 /* Those that the run may touch, into v.  How many. */
 static uint32_t list_touched(struct commit_io *c, struct m_opened_engine *v)
 {
@@ -213,7 +231,7 @@ static uint32_t list_touched(struct commit_io *c, struct m_opened_engine *v)
 	return n;
 }
 
-static int write_open(struct commit_io *c)
+int commit_write_open(struct commit_io *c)
 {
 	struct m_opened_engine *touched;
 	char boot[CLOCK_BOOT_ID_LEN + 1];
@@ -224,6 +242,7 @@ static int write_open(struct commit_io *c)
 	if (rc < 0)
 		return rc;
 	list_boots(c);
+	refresh(c);
 	touched = xcalloc(c->m.nengines, sizeof *touched);
 	o->registry = slice_of(c->reg.id);
 	o->run = slice_of(c->s->run.name);
@@ -282,7 +301,7 @@ void commit_open(struct commit_io *c)
 	if (rc == 0 && !c->resumed)
 		rc = open_new(c);
 	if (rc == 0)
-		rc = write_open(c);
+		rc = commit_write_open(c);
 	if (rc < 0) {
 		commit_fail(c, rc);
 		return;
@@ -296,6 +315,16 @@ void commit_open(struct commit_io *c)
 void commit_begin(struct commit_io *c)
 {
 	commit_ask_all(c, EC_BEGIN, c->conf->load_timeout_ms);
+}
+
+/* Stores of in-place engines are filled while these serve: all may load at
+ * once. */
+static uint8_t phase(const struct commit_io *c)
+{
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		if (c->m.engine[i].in_place)
+			return 2;
+	return 1;
 }
 
 void commit_tell_opened(struct commit_io *c)
@@ -314,7 +343,7 @@ void commit_tell_opened(struct commit_io *c)
 	o->registry = slice_of(c->reg.id);
 	o->epoch = c->goal.epoch;
 	o->version = c->goal.version;
-	o->phase = 1;
+	o->phase = phase(c);
 	o->hash_only = c->m.same;
 	o->proof = c->goal.proof;
 	o->engine_ms = (uint64_t)c->conf->engine_timeout_ms;
@@ -346,7 +375,7 @@ void commit_exclude(struct commit_io *c, uint32_t engine)
 		    &HAPPENED("excluded", .version = EV(c->goal.version),
 			      .engine = c->engine[engine]->name));
 	if (c->open_written) {
-		rc = write_open(c);
+		rc = commit_write_open(c);
 		if (rc < 0) {
 			commit_fail(c, rc);
 			return;

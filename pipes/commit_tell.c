@@ -251,6 +251,17 @@ static void failure_text(const struct commit_io *c, uint8_t code)
 
 /* ---- JSON ---- */
 
+/* The receipt is the store's; what the server itself says is told beside. */
+static void json_live(const struct engine_live *l, struct jsonw *j)
+{
+	jsonw_bool(j, "paused", l->held);
+	jsonw_bool(j, "poisoned", l->poisoned);
+	jsonw_str(j, "loaded",
+		  !l->loaded   ? "no"
+		  : l->checked ? "checked"
+			       : "ack");
+}
+
 static void json_engines(const struct commit_io *c, struct jsonw *j)
 {
 	jsonw_array(j, "engines");
@@ -261,6 +272,8 @@ static void json_engines(const struct commit_io *c, struct jsonw *j)
 		jsonw_str(j, "name", c->engine[i]->name);
 		jsonw_bool(j, "excluded", g->out && !g->there);
 		jsonw_bool(j, "lagging", g->away);
+		if (c->engine[i]->ops->in_place)
+			json_live(&c->engine[i]->live, j);
 		jsonw_u64(j, "pause_us", c->engine[i]->part[0].pause_us);
 		jsonw_end(j);
 	}

@@ -190,6 +190,8 @@ void native_ask(struct engine *e, const struct engine_ask *ask,
 /* NULL if this build has no adapter for the kind. */
 const struct engine_ops *engine_ops_of(enum engine_kind kind);
 
+/* What a record says of an in-place engine. */
+void engine_restore(struct engine *e, const struct m_opened_engine *m);
 /* What the receivers serve and the server tells is the same, or newer. */
 bool engine_is_there(const struct engine *e);
 bool engine_is_paused(const struct engine *e);

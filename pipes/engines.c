@@ -126,10 +126,7 @@ struct engine *engine_add(struct engine_host *h, uint32_t id,
 	e->name = xstrndup(m->name.p, m->name.n);
 	e->url = xstrndup(m->url.p, m->url.n);
 	add_parts(e, m);
-	e->live.held = m->held;
-	e->live.poisoned = m->poisoned;
-	if (m->previous.n)
-		e->live.previous = xstrndup(m->previous.p, m->previous.n);
+	engine_restore(e, m);
 	h->engine = xreallocarray(h->engine, h->nengines + 1,
 				  sizeof(struct engine *));
 	h->engine[h->nengines++] = e;
@@ -198,6 +195,14 @@ void engine_part_done(struct engine *e, enum engine_call c, int rc)
 		e->ops->ended(e, c, rc);
 	if (o->left == 0)
 		e->host->answer(e->host->arg, e, c, rc);
+}
+
+void engine_restore(struct engine *e, const struct m_opened_engine *m)
+{
+	e->live.held |= m->held;
+	e->live.poisoned |= m->poisoned;
+	if (m->previous.n && !e->live.previous)
+		e->live.previous = xstrndup(m->previous.p, m->previous.n);
 }
 
 bool engine_is_there(const struct engine *e)

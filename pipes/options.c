@@ -59,6 +59,9 @@ static const char *const expectations[] = {
 	NULL,
 };
 
+static const char *const pause_modes[] = { "keep", "abort", NULL };
+static const char *const on_failures[] = { "keep", "rollback", NULL };
+
 static const struct opt plan_rows[] = {
 	{ .name = "source",
 	  OPT_TO_LIST(struct plan_conf, sources),
@@ -215,6 +218,22 @@ static const struct opt commit_rows[] = {
 	  .value = "TIME",
 	  .def = "0",
 	  .help = "wait this long for another run's lock" },
+	{ .name = "pause-mode",
+	  OPT_TO_CHOICE(struct commit_conf, pause_mode),
+	  .def = "keep",
+	  .choices = pause_modes,
+	  .help = "what an sglang or vllm engine does with its requests while "
+		  "it loads: they wait, or are aborted" },
+	{ .name = "on-failure",
+	  OPT_TO_CHOICE(struct commit_conf, on_failure),
+	  .def = "keep",
+	  .choices = on_failures,
+	  .help = "an sglang or vllm engine that may be partly loaded is kept "
+		  "paused, or loads again what it served before" },
+	{ .name = "api-key-file",
+	  OPT_TO_STRING(struct commit_conf, api_key_file),
+	  .value = "FILE",
+	  .help = "key for the servers of sglang and vllm engines, one line" },
 	STAGE_TIMEOUT(struct commit_conf),
 };
 

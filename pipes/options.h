@@ -9,6 +9,8 @@
 
 #include "common/opt.h"
 
+enum pause_mode { PAUSE_KEEP, PAUSE_ABORT };
+enum on_failure { ON_FAILURE_KEEP, ON_FAILURE_ROLLBACK };
 enum order { ORDER_AUTO, ORDER_WAVE, ORDER_WINDOW };
 
 /* Waves and credit: of admit, and of plan for --dry-run. */
@@ -52,6 +54,8 @@ struct commit_conf {
 	unsigned expect;		/* enum expectation */
 	int64_t engine_timeout_ms, load_timeout_ms, stage_timeout_ms;
 	int64_t run_timeout_ms, wait_ms;
+	unsigned pause_mode, on_failure; /* of in-place engines */
+	char *api_key_file;
 };
 
 extern const struct opt_spec plan_spec, admit_spec, transfer_spec,

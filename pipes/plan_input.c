@@ -80,16 +80,19 @@ static int fleet_from_options(struct fleet *f, const struct opt_list *engines)
 	return fleet_check(f, "--engine");
 }
 
-/* Only kinds that have an adapter. */
+/* Servers load from a store beside them. */
 static int check_kinds(const struct fleet *f)
 {
 	for (uint32_t i = 0; i < f->n; i++) {
 		const struct fleet_engine *e = &f->engine[i];
 
-		if (e->kind != FLEET_NATIVE)
-			return log_error(E_CONFIG,
-					 "engine %s: kind %s: not built yet",
-					 e->name, fleet_kind_name(e->kind));
+		if (e->kind != FLEET_NATIVE && e->nworkers == 0)
+			return log_error(
+				E_CONFIG,
+				"engine %s: kind %s needs workers, its "
+				"weir-engine on the same host: a url "
+				"alone (disk, nccl) is not built yet",
+				e->name, fleet_kind_name(e->kind));
 	}
 	return 0;
 }

@@ -164,6 +164,10 @@ int attention_append(struct buf *b, const struct engine *e,
 	}
 	m.attention.decided = decided;
 	m.attention.engine = *who;
+	m.attention.engine.held = e->live.held;
+	m.attention.engine.poisoned = e->live.poisoned;
+	m.attention.engine.previous =
+		slice_of(e->live.previous ? e->live.previous : "");
 	m.attention.cause = slice_of(e->cause);
 	rc = rec_append(b, &m);
 	free(share);
@@ -243,6 +247,10 @@ static int ask_all(struct recover *r, struct loop *l)
 		it->goal.registry = it->registry;
 		it->goal.run = it->run;
 		it->goal.lease_ms = (uint64_t)r->engine_ms;
+		it->goal.model = "";
+		it->goal.token = r->how->token;
+		it->goal.abort_requests = r->how->abort_requests;
+		it->goal.rollback = r->how->rollback;
 		it->e = engine_add(&r->host, i, &it->who, &it->goal);
 		if (!it->e)
 			return -E_CONFIG;
@@ -265,6 +273,18 @@ int recover_start(struct recover *r, struct loop *l, const char *own_run)
 		return r->has_open ? registry_open_remove(r->reg) : 0;
 	rc = ask_all(r, l);
 	return rc < 0 ? rc : 1;
+}
+
+const struct engine *recover_poisoned(const struct recover *r, const char *name)
+{
+	for (uint32_t i = 0; i < r->nitems; i++) {
+		const struct recover_item *it = &r->item[i];
+
+		if (it->e && !it->home && engine_is_poisoned(it->e) &&
+		    strcmp(it->e->name, name) == 0)
+			return it->e;
+	}
+	return NULL;
 }
 
 void recover_release(struct recover *r)

@@ -24,6 +24,7 @@ struct recover {
 	uint32_t nitems, left;
 	struct reg_rec open, decision, attention;
 	bool has_open;
+	const struct engine_goal *how;	/* ours: what in-place engines need */
 	int64_t engine_ms, load_ms;	/* ours; the open run's if longer */
 	/* Called once, never from inside recover_start(). */
 	void (*done)(void *arg, int rc);
@@ -35,6 +36,10 @@ struct recover {
  * locked by the caller. */
 int recover_start(struct recover *r, struct loop *l, const char *own_run);
 void recover_release(struct recover *r);
+
+/* The engine of that name that is poisoned still, or NULL.  Until release. */
+const struct engine *recover_poisoned(const struct recover *r,
+				      const char *name);
 
 /* Appends an attention record for an engine to b. */
 int attention_append(struct buf *b, const struct engine *e,

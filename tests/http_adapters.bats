@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# shellcheck disable=SC2154 # stderr: set by run
 # The adapters of SGLang and vLLM, call by call, against servers that fail as
 # they are told.  The store beside them is a stand-in.
 #
@@ -205,7 +206,7 @@ flush_refused_for_ever() {
 
 # Each fault of a load, and what the message must say.
 fail_to_load() {
-	local kind=$1 line fault text
+	local kind=$1 fault text
 
 	while read -r fault text; do
 		faults a "/update_weights_from_disk $fault" \

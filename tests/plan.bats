@@ -328,7 +328,7 @@ refuses() {
 	checkpoint w=1
 	run --separate-stderr weir-plan --source "$T/c" -o "$T/plan" \
 		--engine sglang=http://127.0.0.1:1
-	one_line_error 78 "kind sglang: not built yet"
+	one_line_error 78 "kind sglang needs workers" "not built yet"
 	plan --transport nccl
 	one_line_error 64 "transport nccl: not built yet"
 	plan --transport pigeon

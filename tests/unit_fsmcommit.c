@@ -6,13 +6,14 @@
 #include "pipes/commit.h"
 #include "tests/fsmcover.h"
 
-#define ENGINES_MAX 4
+#define ENGINES_MAX 8
 
 static const char *const word[CA_NACTS] = {
 	[CA_LOCK] = "lock",	   [CA_RECOVER] = "recover",
 	[CA_PROBE] = "probe",	   [CA_OPEN] = "open",
 	[CA_BEGIN] = "begin",	   [CA_TELL_OPENED] = "opened",
-	[CA_ASK_RECEIPTS] = "ask", [CA_DECIDE] = "decide",
+	[CA_ASK_RECEIPTS] = "ask", [CA_HOLD] = "hold",
+	[CA_RELOAD] = "reload",	   [CA_DECIDE] = "decide",
 	[CA_SEEK] = "seek",	   [CA_SWAP] = "swap",
 	[CA_EXCLUDE] = "exclude",  [CA_TELL_ABORT] = "abort",
 	[CA_CANCEL] = "cancel",	   [CA_VERDICT] = "verdict",
@@ -21,16 +22,21 @@ static const char *const word[CA_NACTS] = {
 static struct commit c;
 static struct commit_engine engines[ENGINES_MAX];
 
-static void machine(uint32_t n, uint32_t min)
+/* The last `in_place` of them are, and load `groups` at a time. */
+static void machine(uint32_t n, uint32_t min, uint32_t in_place,
+		    uint32_t groups)
 {
 	BUG_ON(n > ENGINES_MAX);
 	memset(engines, 0, sizeof engines);
 	commit_init(&c, engines, n, min);
+	c.groups = groups;
+	for (uint32_t i = n - in_place; i < n; i++)
+		engines[i].in_place = true;
 }
 
 static void reset(void)
 {
-	machine(2, 0);
+	machine(2, 0, 0, 0);
 }
 
 static void state(struct buf *out)
@@ -55,6 +61,7 @@ static bool until(const char *name)
 		[CS_RECOVER] = CE_RECOVERED, [CS_PROBE] = CE_PROBED,
 		[CS_OPEN] = CE_OPENED,	     [CS_BEGIN] = CE_BEGUN,
 		[CS_LOAD] = CE_DRAINED,	     [CS_RECEIPT] = CE_RECEIPT,
+		[CS_HOLD] = CE_HELD,	     [CS_RELOAD] = CE_LOADED,
 		[CS_DECIDE] = CE_AGREED,
 	};
 	uint32_t e = 0;
@@ -74,7 +81,9 @@ static bool start(char **words, size_t n)
 {
 	if (strcmp(words[0], "machine") == 0)
 		machine((uint32_t)fsm_arg(words, n, "engines", 2),
-			(uint32_t)fsm_arg(words, n, "min", 0));
+			(uint32_t)fsm_arg(words, n, "min", 0),
+			(uint32_t)fsm_arg(words, n, "in-place", 0),
+			(uint32_t)fsm_arg(words, n, "groups", 0));
 	else if (strcmp(words[0], "resumed") == 0)
 		commit_resume(&c);
 	else if (strcmp(words[0], "decided") == 0)
@@ -106,6 +115,8 @@ static bool event(char **words, size_t n, struct buf *out)
 		buf_addf(out, " %s", word[c.act[i].type]);
 		if (c.act[i].type == CA_EXCLUDE)
 			buf_addf(out, "%u", c.act[i].engine);
+		if (c.act[i].type == CA_RELOAD)
+			buf_addf(out, "%u-%u", c.lo, c.hi - 1);
 		if (c.act[i].type == CA_VERDICT)
 			buf_addf(out, ":%u", commit_exit(&c));
 	}

@@ -1,7 +1,8 @@
 # commit.t - the version fence: state event -> state, actions.
 #
 # Two engines, all of them needed; or, as the first line of a story, `machine`
-# with engines and min.  e: engine (0).  `until STATE` goes straight on to
+# with engines and min; the last `in-place` of them are, and load `groups` at a
+# time (0: all); reloadA-B are the engines of a wave.  e: engine (0).  `until STATE` goes straight on to
 # that state, every engine answering.  `fail` is bad data, or with signal=2
 # what Ctrl-C asks for.  `resumed`, `decided`: a restarted commit whose run
 # has touched its engines, or decided.  verdict:N is the exit code of all
@@ -446,3 +447,108 @@ begin   lost e=2         -> load exclude2 opened
 load    until swap       -> swap
 swap    home e=2         -> swap
 swap    home e=1         -> done verdict:3
+
+# In-place engines: one barrier, then waves.
+
+story FL-11 I3 I6 all pause, then load two at a time, staged ones first
+plan    machine engines=6 in-place=5 groups=2 -> plan
+plan    until receipt    -> receipt
+receipt receipt          -> receipt
+receipt receipt e=1      -> receipt
+receipt receipt e=2      -> receipt
+receipt receipt e=3      -> receipt
+receipt receipt e=4      -> receipt
+receipt receipt e=5      -> hold hold
+hold    agreed           -> hold refused
+hold    loaded e=1       -> hold refused
+hold    drained          -> hold
+hold    held e=5         -> hold
+hold    held e=1         -> hold
+hold    held e=2         -> hold
+hold    held e=3         -> hold
+hold    held e=4         -> reload reload1-2
+reload  agreed           -> reload refused
+reload  drained          -> reload
+reload  loaded e=2       -> reload
+reload  loaded e=1       -> reload reload3-4
+reload  loaded e=3       -> reload
+reload  loaded e=4       -> reload reload5-5
+reload  loaded e=5       -> decide decide
+decide  agreed           -> swap swap
+
+story all at once
+plan    machine engines=2 in-place=2 -> plan
+plan    until hold       -> hold
+hold    held             -> hold
+hold    held e=1         -> reload reload0-1
+reload  loaded e=1       -> reload
+reload  loaded           -> decide decide
+
+story FL-05 VF-04 one does not pause: all are brought back
+plan    machine engines=3 in-place=2 -> plan
+plan    until hold       -> hold
+hold    held e=1         -> hold
+hold    lost e=2         -> abort abort cancel
+abort   held e=2         -> abort
+abort   home e=1         -> abort
+abort   home             -> abort
+abort   home e=2         -> done verdict:1
+
+story a signal at the barrier
+plan    machine engines=2 in-place=2 -> plan
+plan    until hold       -> hold
+hold    fail signal=2    -> abort abort cancel
+
+story FL-09 after a failure no wave begins
+plan    machine engines=4 in-place=4 groups=1 -> plan
+plan    until hold       -> hold
+hold    held             -> hold
+hold    held e=1         -> hold
+hold    held e=2         -> hold
+hold    held e=3         -> reload reload0-0
+reload  loaded           -> reload reload1-1
+reload  lost e=1         -> abort abort cancel
+abort   loaded e=1       -> abort
+
+story the run fails while they load
+plan    machine engines=2 in-place=2 -> plan
+plan    until reload     -> reload
+reload  fail             -> abort abort cancel
+
+story --min-engines: the last store is lost, the others pause
+plan    machine engines=3 min=1 in-place=2 -> plan
+plan    until receipt    -> receipt
+receipt receipt          -> receipt
+receipt receipt e=1      -> receipt
+receipt lost e=2         -> hold exclude2 hold
+hold    held e=1         -> reload reload1-2
+
+story ... one does not pause
+plan    machine engines=4 min=1 in-place=3 groups=1 -> plan
+plan    until hold       -> hold
+hold    lost e=1         -> hold exclude1
+hold    held e=1         -> hold
+hold    lost e=1         -> hold
+hold    home e=1         -> hold
+hold    held e=2         -> hold
+hold    lost e=3         -> reload exclude3 reload2-2
+reload  away e=3         -> reload
+reload  home e=1         -> reload
+reload  loaded e=3       -> reload
+reload  lost e=3         -> reload
+reload  loaded e=2       -> decide decide
+
+story ... none of them pauses: what is staged is decided
+plan    machine engines=2 min=1 in-place=1 -> plan
+plan    until hold       -> hold
+hold    away e=1         -> hold
+hold    lost e=1         -> decide exclude1 decide
+
+story ... one does not load: no wave is refilled
+plan    machine engines=5 min=1 in-place=5 groups=2 -> plan
+plan    until reload     -> reload
+reload  lost             -> reload exclude0
+reload  loaded e=1       -> reload reload2-3
+reload  loaded e=2       -> reload
+reload  lost e=3         -> reload exclude3 reload4-4
+reload  lost e=4         -> decide exclude4 decide

@@ -1,0 +1,300 @@
+#!/usr/bin/env bats
+# shellcheck disable=SC2154 # status, stderr: set by run
+# SGLang and vLLM in a push, by `path`: each has a store beside it, a
+# weir-engine of the same name; what the servers are asked is in $T/calls.
+
+load fleet
+load http
+
+setup_file() { start_servers; }
+teardown_file() { stop_servers; }
+
+setup() {
+	common_setup
+	export no_proxy='*'
+	: >"$T/calls"
+}
+
+# mixed NAME=KIND...: stores, servers and a fleet of them, in this order.
+mixed() {
+	local it name kind
+
+	{
+		echo "model: test"
+		echo "engines:"
+	} >"$T/fleet.yaml"
+	for it; do
+		name=${it%=*} kind=${it#*=}
+		engine "$name"
+		echo "  - name: $name" >>"$T/fleet.yaml"
+		if [ "$kind" != native ]; then
+			serve "$name" "$kind"
+			echo "    kind: $kind" >>"$T/fleet.yaml"
+			echo "    url: $(cat "$T/$name.url")" >>"$T/fleet.yaml"
+		fi
+		echo "    workers: [{endpoint: \"ipc://$T/$name.sock\"}]" \
+			>>"$T/fleet.yaml"
+	done
+}
+
+# publish N [OPTION]...: a push that must publish N.
+publish() {
+	local n=$1
+
+	shift
+	checkpoint "$T/v$n" --seed "$n"
+	run --separate-stderr push "$T/v$n" "$@"
+	[ "$status" -eq 0 ] || echo "$stderr" >&2
+	assert_equal "$status" 0
+	decided "$n"
+}
+
+# try N [OPTION]...: a push of which the test says how it ends.
+try() {
+	local n=$1
+
+	shift
+	checkpoint "$T/v$n" --seed "$n"
+	run --separate-stderr push "$T/v$n" --engine-timeout 5s \
+		--load-timeout 5s "$@"
+}
+
+@test "HT-02 HT-15 a push to SGLang, vLLM and a native engine" {
+	mixed n=native s=sglang v=vllm
+	publish 1
+	holds n "$T/v1"
+	run order '^s '
+	assert_output "s pause
+s flush
+s load
+s sum
+s flush
+s label
+s resume"
+	run calls update_weights
+	assert_output --partial "\"$T/s/staging/000001\""
+	publish 2
+	run calls update_weight_version
+	assert_line --partial '"new_version":"2"'
+}
+
+# No line of one kind before all of another: "all_before FIRST THEN".
+all_before() {
+	order | awk -v first="$1" -v then="$2" '
+		$2 == then { seen = 1 }
+		$2 == first && seen { print; bad = 1 }
+		END { exit bad }'
+}
+
+# The most of them that were loading at one time.
+most_loading() {
+	awk '/update_weights_from_disk|collective_rpc/ && / POST / {
+			n += $2 == "begin" ? 1 : -1
+			if (n > most) most = n
+		}
+		END { print most + 0 }' "$T/calls"
+}
+
+FIVE=(a=sglang b=vllm c=sglang d=vllm e=sglang)
+
+@test "I3 I6 five engines, waves of two: one barrier, never three at once" {
+	mixed "${FIVE[@]}"
+	publish 1 --max-inflight-engine-groups 2
+	[ "$(most_loading)" -le 2 ]
+	# All pause and flush before any loads; all load before any label.
+	all_before pause load
+	all_before load label
+	all_before load resume
+	[ "$(order | grep -c ' load$')" -eq 5 ]
+	[ "$(order | grep -c ' resume$')" -eq 5 ]
+	publish 2 --max-inflight-engine-groups 2
+	[ "$(most_loading)" -le 2 ]
+}
+
+# is_kept_paused NAME: the last thing it was asked is not to resume.
+is_kept_paused() { ! order "^$1 " | tail -n 1 | grep -q resume; }
+
+@test "VF-05 FL-09 VF-04 a load fails: no wave after it, only it stays paused" {
+	local failed
+
+	mixed "${FIVE[@]}"
+	publish 1 --max-inflight-engine-groups 2
+	: >"$T/calls"
+	# sglang engines come first: a c | e b | d
+	faults e "POST:/update_weights_from_disk status:400:no~space~left"
+	try 2 --max-inflight-engine-groups 2
+	assert_equal "$status" 2
+	[[ "$stderr" == *"engine e ("*"): load: /update_weights_from_disk: 400:"* ]]
+	[[ "$stderr" == *"no space left"* ]]
+	run decided 2
+	assert_failure
+	# d: the third wave
+	run order '^d '
+	assert_output "d pause
+d flush
+d mm
+d encoder
+d resume"
+	run grep -c ' label$' <(order)
+	assert_output 0
+	# Loaded, or partly: undecided all the same, so poisoned and paused.
+	for failed in a c e; do
+		is_kept_paused "$failed"
+	done
+	faults e "/none none"
+	# A full load of a newer version clears them.
+	publish 2 --max-inflight-engine-groups 2
+	[ "$(order | grep ' resume$' | sort -u | wc -l)" -eq 5 ]
+	run --separate-stderr weir-status --registry "$T/registry" \
+		--fleet "$T/fleet.yaml"
+	[ "$status" -eq 0 ] || echo "$output" "$stderr"
+	assert_equal "$status" 0
+}
+
+@test "HT-09 VF-05 --on-failure rollback: the recorded directory, then resumed" {
+	mixed a=sglang b=vllm
+	publish 1
+	faults b "POST:/collective_rpc status:500:out~of~memory 1"
+	: >"$T/calls"
+	try 2 --on-failure rollback
+	assert_equal "$status" 1
+	run calls update_weights
+	assert_line --index 0 --partial "\"$T/a/staging/000002\""
+	assert_line --index 1 --partial "\"$T/a/versions/000001\""
+	run order
+	assert_line "a resume"
+	assert_line "b resume"
+	refute_line "a label"
+	publish 2
+}
+
+@test "FL-05 a pause fails: who is paused is resumed" {
+	mixed a=sglang b=sglang
+	publish 1
+	: >"$T/calls"
+	faults b "POST:/pause_generation status:500:broken"
+	try 2
+	assert_equal "$status" 1
+	run order
+	assert_line "a resume"
+	assert_line "b resume"
+	refute_line --partial load
+	run decided 2
+	assert_failure
+}
+
+@test "FL-05 HT-05 every answer is lost once: published all the same" {
+	mixed a=sglang
+	publish 1
+	faults a "POST:/pause_generation lost 1" \
+		"POST:/update_weights_from_disk lost 1" \
+		"POST:/update_weight_version lost 1" \
+		"POST:/continue_generation lost 1"
+	publish 2
+}
+
+@test "HT-01 a flush that is refused for ever: resumed, the body shown" {
+	mixed a=sglang
+	faults a "POST:/flush_cache status:400:7~requests~run"
+	checkpoint "$T/v1" --seed 1
+	run --separate-stderr push "$T/v1" --engine-timeout 700ms
+	assert_equal "$status" 1
+	[[ "$stderr" == *"last with 400: 7 requests run"* ]]
+	run order
+	assert_line "a resume"
+}
+
+@test "HT-03 a load without an answer, paused: by the deadline, the mode named" {
+	mixed b=vllm
+	faults b "POST:/collective_rpc silent"
+	checkpoint "$T/v1" --seed 1
+	run --separate-stderr push "$T/v1" --load-timeout 700ms \
+		--engine-timeout 2s --pause-mode abort
+	assert_equal "$status" 2
+	[[ "$stderr" == *"no answer to a load while paused, mode abort"* ]]
+	is_kept_paused b
+}
+
+@test "HT-06 commit killed while they load: the next push closes that" {
+	mixed a=sglang
+	publish 1
+	faults a "POST:/update_weights_from_disk hold:$T/go"
+	checkpoint "$T/v2" --seed 2
+	start push weir-push --source "$T/v2" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	wait_for contains "$T/calls" staging/000002
+	kill -KILL "$(pid_of push)"
+	wait_for is_dead "$(pid_of push)"
+	: >"$T/go"
+	wait_for no_stage_left
+	run order '^a '
+	assert_line --index "$((${#lines[@]} - 1))" "a load"
+	publish 2
+	[[ "$stderr" == *"engine a ("*"may be partly loaded"* ]]
+	run order '^a '
+	assert_line --index "$((${#lines[@]} - 1))" "a resume"
+	[ "$(order | grep -c ' label$')" -eq 2 ]
+}
+
+no_stage_left() { ! leftover_processes | grep -qE 'weir-(plan|admit|transfer|commit)'; }
+
+@test "HT-14 one setting covers every call: each in turn is silent" {
+	local path
+
+	mixed a=sglang
+	checkpoint "$T/v1" --seed 1
+	for path in GET:/model_info GET:/server_info GET:/ready \
+		POST:/pause_generation POST:/flush_cache; do
+		faults a "$path silent"
+		run --separate-stderr push "$T/v1" --engine-timeout 300ms \
+			--load-timeout 300ms
+		[ "$status" -ne 0 ]
+		[[ "$stderr" == *"engine a"* ]]
+		run decided 1
+		assert_failure
+	done
+}
+
+@test "FL-11 HT-07 refused before anything is touched, with its name" {
+	mixed a=sglang b=vllm
+	serve b vllm --asleep
+	sed -i "s#^    url: .*#    url: $(cat "$T/a.url")#" "$T/fleet.yaml"
+	sed -i "/name: b/,\$s#^    url: .*#    url: $(cat "$T/b.url")#" \
+		"$T/fleet.yaml"
+	checkpoint "$T/v1" --seed 1
+	run --separate-stderr push "$T/v1"
+	assert_equal "$status" 69
+	[[ "$stderr" == *"engine b ("*"it is asleep: wake it first"* ]]
+	run order
+	assert_output ""
+	[ ! -e "$T/registry/open" ]
+}
+
+@test "VF-10 a server restarted between load and decision is not published" {
+	mixed b=vllm
+	publish 1
+	faults b "POST:/weight_checker restart" "GET:/is_paused restart"
+	try 2
+	[ "$status" -ne 0 ]
+	run decided 2
+	assert_failure
+}
+
+@test "a url alone is refused, and so are two engines with one store" {
+	cat >"$T/fleet.yaml" <<-EOF_FLEET
+	engines:
+	  - {name: a, kind: vllm, url: "http://127.0.0.1:1"}
+	EOF_FLEET
+	checkpoint "$T/v1" --seed 1
+	run --separate-stderr push "$T/v1"
+	assert_equal "$status" 78
+	[[ "$stderr" == *"engine a: kind vllm needs workers"* ]]
+	cat >"$T/fleet.yaml" <<-EOF_FLEET
+	engines:
+	  - {name: a, kind: vllm, url: "http://127.0.0.1:1", workers: [{endpoint: "ipc:///x"}]}
+	  - {name: b, kind: vllm, url: "http://127.0.0.1:2", workers: [{endpoint: "ipc:///x"}]}
+	EOF_FLEET
+	run --separate-stderr push "$T/v1"
+	assert_equal "$status" 78
+	[[ "$stderr" == *"name the same endpoint ipc:///x"* ]]
+}
