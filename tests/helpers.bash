@@ -47,8 +47,14 @@ common_teardown() {
 		kill_and_reap "$pid"
 	done
 	assert_nothing_left || left=1
+	no_races || left=1
 	rm -rf "$T"
 	return $left
+}
+
+# Whatever exit status was looked at.
+no_races() {
+	! grep -s -A 12 "WARNING: ThreadSanitizer" "$T"/*.err >&2
 }
 
 # start NAME COMMAND...: in the background; output in $T/NAME.out and
