@@ -15,7 +15,7 @@
 
 #include "buf.h"
 
-#define ZFRAME_WINDOW_LOG	27	/* 128 MiB: the library's own limit */
+#define ZFRAME_WINDOW_LOG	24	/* 16 MiB; levels 1 to 19 use 8 at most */
 #define ZFRAME_UNKNOWN		UINT64_MAX
 
 /* {0} is an empty one. */
