@@ -17,6 +17,11 @@ TESTS = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(TESTS, "fixtures"))
 SEED_MAX = 2048  # bytes
 
+RANKED_FLEET = """engines:
+  - name: e
+    workers: [{endpoint: "ipc:///run/e0"}, {endpoint: "ipc:///run/e1"}]
+"""
+
 FLEET = """model: m
 engines:
   - name: e0
@@ -159,25 +164,38 @@ def records(data):
         at += 12 + n
 
 
+def checkpoint(directory, tensors, size):
+    os.mkdir(directory)
+    with open(os.path.join(directory, "model.safetensors"), "wb") as f:
+        f.write(shard(tensors)[3:] + bytes(size))
+    with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as f:
+        f.write("{}")
+
+
 def plans(build):
     with tempfile.TemporaryDirectory() as directory:
-        source = os.path.join(directory, "s")
-        os.mkdir(source)
-        with open(os.path.join(source, "model.safetensors"), "wb") as f:
-            tensors = {"a": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
-                       "b": {"dtype": "U8", "shape": [4], "data_offsets": [12, 16]}}
-            f.write(shard(tensors)[3:] + bytes(16))
-        with open(os.path.join(source, "config.json"), "w", encoding="utf-8") as f:
-            f.write("{}")
+        for source, columns in ("s", 3), ("t", 5):
+            data = {"a": {"dtype": "BF16", "shape": [2, columns],
+                          "data_offsets": [0, 4 * columns]},
+                    "b": {"dtype": "U8", "shape": [4],
+                          "data_offsets": [4 * columns, 4 * columns + 4]}}
+            checkpoint(os.path.join(directory, source), data, 4 * columns + 4)
         with open(os.path.join(directory, "fleet.yaml"), "w", encoding="utf-8") as f:
             f.write(FLEET.replace("    kind: sglang\n    url: http://10.0.0.7:30000\n", ""))
         plan = os.path.join(directory, "p")
-        run(build, directory, "--source", source, "--fleet", "fleet.yaml", "-o", plan,
+        run(build, directory, "--source", "s", "--fleet", "fleet.yaml", "-o", plan,
             "--bucket-size", "8")
         with open(plan, "rb") as f:
             data = f.read()
+        with open(os.path.join(directory, "fleet.yaml"), "w", encoding="utf-8") as f:
+            f.write(RANKED_FLEET)
+        run(build, directory, "--source", "s", "--source", "t", "--fleet", "fleet.yaml",
+            "-o", plan, "--bucket-size", "16")
+        with open(plan, "rb") as f:
+            ranked = f.read()
     seed("recfile", "plan", data)
     seed("planfile", "plan", b"".join(part(f) for f in records(data)))
+    seed("planfile", "ranks", b"".join(part(f) for f in records(ranked)))
 
 
 def pack(value):
