@@ -139,16 +139,29 @@ static struct xf_grant *free_slot(struct transfer *t)
 	return NULL;
 }
 
+/* A receiver that needs nothing, of an engine that does. */
+static void mark_kept(struct transfer *t, struct xf_grant *g, uint32_t r)
+{
+	const struct plan_receiver *p = &t->plan->receiver[r];
+	uint32_t first = t->engine[p->engine].first_worker + p->worker;
+
+	bit_set(g->moved, r);
+	for (uint32_t w = first; w < first + p->workers; w++)
+		bit_set(g->acked, w);
+}
+
 /* Who holds it already counts as moved. */
 static void mark_held(struct transfer *t, struct xf_grant *g)
 {
 	for (uint32_t e = g->first; e < g->first + g->count; e++) {
 		const struct plan_engine *p = &t->plan->engine[e];
+		uint32_t end = p->first_receiver + p->receivers;
 
-		if (!bit_get(held_of(t, e), g->bucket))
-			continue;
-		for (uint32_t r = 0; r < p->receivers; r++)
-			bit_set(g->moved, p->first_receiver + r);
+		for (uint32_t r = p->first_receiver; r < end; r++)
+			if (bit_get(held_of(t, e), g->bucket))
+				bit_set(g->moved, r);
+			else if (bit_get(t->kept, r))
+				mark_kept(t, g, r);
 	}
 }
 
@@ -196,9 +209,11 @@ static void offer(struct transfer *t, const struct xf_grant *g, uint32_t e)
 	 * sent: that comes back before anything is released. */
 	if (t->restarted && !t->has_released)
 		t->resent += plan_bucket_bytes(t->plan, g->bucket);
-	for (uint32_t r = 0; r < p->receivers; r++)
-		EMIT(t, XF_OFFER, .receiver = p->first_receiver + r,
-		     .wave = g->wave, .bucket = g->bucket);
+	for (uint32_t r = p->first_receiver;
+	     r < p->first_receiver + p->receivers; r++)
+		if (!bit_get(t->kept, r))
+			EMIT(t, XF_OFFER, .receiver = r, .wave = g->wave,
+			     .bucket = g->bucket);
 }
 
 static void ready(void *m, const void *event)
@@ -344,6 +359,8 @@ static void note_held(void *m, const void *event)
 	}
 	n->receivers_sealed = (first || n->receivers_sealed) && e->sealed;
 	n->kept = (first || n->kept) && e->kept;
+	if (e->kept)
+		bit_set(t->kept, e->receiver);
 	if (n->unanswered || !n->receivers_sealed || is_out(n))
 		return;
 	n->sealed = true;
@@ -647,45 +664,11 @@ const struct fsm_table transfer_table = {
 	.nevents = XF_NEV,
 };
 
-static bool range_is_in(uint32_t first, uint32_t count, uint32_t n)
-{
-	return count && first < n && count <= n - first;
-}
-
-static bool is_in_plan(const struct plan *p, const struct xf_event *e)
-{
-	switch (e->on) {
-	case XF_EV_HELD:
-		return e->receiver < p->nreceivers && e->count == p->nbuckets;
-	case XF_EV_FINISHED:
-		return e->receiver < p->nreceivers;
-	case XF_EV_MOVED:
-	case XF_EV_ACK:
-		return e->receiver < p->nreceivers && e->bucket < p->nbuckets;
-	case XF_EV_READY:
-		return e->bucket < p->nbuckets;
-	case XF_EV_DIGEST:
-		return e->bucket < p->nbuckets && e->rank < p->nranks;
-	case XF_EV_GRANT:
-		return e->bucket < p->nbuckets &&
-		       range_is_in(e->first, e->count, p->nengines);
-	case XF_EV_SEAL:
-		return range_is_in(e->first, e->count, p->nengines);
-	case XF_EV_EXCLUDE:
-	case XF_EV_SEVERED:
-		return e->engine < p->nengines;
-	case XF_EV_FAULT:
-		return e->engine == ID_NONE || e->engine < p->nengines;
-	default:
-		return true;
-	}
-}
-
 int transfer_step(struct transfer *t, const struct xf_event *e)
 {
 	int rc;
 
-	if (!is_in_plan(t->plan, e))
+	if (!transfer_knows(t, e))
 		return -E_PROTO;
 	rc = fsm_step(&transfer_table, &t->state, t, e->on, e);
 	/* Its own steps end with a row that only stays. */

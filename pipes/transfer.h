@@ -119,6 +119,7 @@ struct transfer {
 	uint16_t *slot_of;		/* per bucket: 1 + its slot, or 0 */
 	uint8_t *held;			/* per engine, `row` bytes each */
 	uint8_t *staged;		/* bit per bucket */
+	uint8_t *kept;			/* bit per receiver: it linked a slot */
 	size_t row;
 	struct claims claims;		/* of each rank's share of a bucket */
 	uint32_t waiting;		/* engines neither sealed nor severed */
@@ -136,6 +137,8 @@ void transfer_init(struct transfer *t, const struct plan *plan,
 void transfer_release(struct transfer *t);
 /* 0, or -E_PROTO for an event that the table or the plan does not know. */
 int transfer_step(struct transfer *t, const struct xf_event *e);
+/* Does the plan know what e names? */
+bool transfer_knows(const struct transfer *t, const struct xf_event *e);
 /* Engines that take part to the end and were sent the bytes. */
 uint32_t transfer_receiving(const struct transfer *t);
 

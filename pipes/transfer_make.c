@@ -32,6 +32,7 @@ void transfer_init(struct transfer *t, const struct plan *plan, bool restarted)
 	t->held = xcalloc(plan->nengines, t->row);
 	claims_init(&t->claims, plan->nengines, n * plan->nranks);
 	t->staged = xcalloc(t->row, 1);
+	t->kept = xcalloc(plan->nreceivers / 8 + 1, 1);
 }
 
 void transfer_release(struct transfer *t)
@@ -45,6 +46,7 @@ void transfer_release(struct transfer *t)
 	free(t->slot_of);
 	free(t->held);
 	free(t->staged);
+	free(t->kept);
 	claims_release(&t->claims);
 	*t = (struct transfer){ 0 };
 }
@@ -56,4 +58,40 @@ uint32_t transfer_receiving(const struct transfer *t)
 	for (uint32_t e = 0; e < t->plan->nengines; e++)
 		n += !t->engine[e].excluded && !t->engine[e].kept;
 	return n;
+}
+
+static bool range_is_in(uint32_t first, uint32_t count, uint32_t n)
+{
+	return count && first < n && count <= n - first;
+}
+
+bool transfer_knows(const struct transfer *t, const struct xf_event *e)
+{
+	const struct plan *p = t->plan;
+
+	switch (e->on) {
+	case XF_EV_HELD:
+		return e->receiver < p->nreceivers && e->count == p->nbuckets;
+	case XF_EV_FINISHED:
+		return e->receiver < p->nreceivers;
+	case XF_EV_MOVED:
+	case XF_EV_ACK:
+		return e->receiver < p->nreceivers && e->bucket < p->nbuckets;
+	case XF_EV_READY:
+		return e->bucket < p->nbuckets;
+	case XF_EV_DIGEST:
+		return e->bucket < p->nbuckets && e->rank < p->nranks;
+	case XF_EV_GRANT:
+		return e->bucket < p->nbuckets &&
+		       range_is_in(e->first, e->count, p->nengines);
+	case XF_EV_SEAL:
+		return range_is_in(e->first, e->count, p->nengines);
+	case XF_EV_EXCLUDE:
+	case XF_EV_SEVERED:
+		return e->engine < p->nengines;
+	case XF_EV_FAULT:
+		return e->engine == ID_NONE || e->engine < p->nengines;
+	default:
+		return true;
+	}
 }

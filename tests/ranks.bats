@@ -399,6 +399,29 @@ assert buckets[1:] == [(w, 1536) for w in want], buckets'
 	assert_not_exist "$T/registry/attention"
 }
 
+@test "rollback and --only give each worker its own share" {
+	ranks one 2 1
+	workers a 2
+	workers b 2
+	fleet_of 2 a b
+	ranked_push 2>/dev/null
+	ranks two 2 11
+	ranked_push 2>/dev/null
+	# One worker has lost its store: the bytes come from the source.
+	stop b.1
+	rm -r "$T/b.1"
+	worker b 1
+	weir-rollback --fleet "$T/fleet.yaml" --registry "$T/registry"
+	assert_equal "$(serving a.0) $(serving b.1)" "3 3"
+	all_hold one 2 a b
+	stop a.0
+	stop a.1
+	rm -r "$T/a.0" "$T/a.1"
+	workers a 2
+	weir-push --fleet "$T/fleet.yaml" --registry "$T/registry" --only a
+	all_hold one 2 a b
+}
+
 @test "an engine that could not be swapped is brought to its own shares later" {
 	ranks one 2 1
 	workers a 2

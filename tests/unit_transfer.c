@@ -354,6 +354,30 @@ static void test_ranks(void)
 	eq_str(seen(), " failed1:0", "its own does, and names the engine");
 }
 
+/* Engine 0's receiver 0 linked a slot that it kept, its receiver 1 has none. */
+static void test_kept(void)
+{
+	transfer_release(&t);
+	make_plan();
+	transfer_init(&t, &plan, false);
+	t.out = record;
+	EV(ADMIT_UP, .engine = 0);
+	EV(OPENED, .engine = 0);
+	EV(HELD, .receiver = 0, .sealed = true, .kept = true, .count = BUCKETS,
+	   .bitmap = SLICE("\7"));
+	held(1, 0, false);
+	held(2, 0x7, true);
+	seen();
+	grant(0);
+	eq_str(seen(), " prepare0 offer1:0",
+	       "what a receiver kept is not offered to it");
+	ack(1, 2, 0), moved(1, 0);
+	eq_str(seen(), " acked0 moved0 staged0 released0",
+	       "the others' acks are enough");
+	ack(0, 0, 0);
+	eq_str(seen(), " failed0:0", "and it has none to give");
+}
+
 static void test_exclusion(void)
 {
 	start(false);
@@ -428,6 +452,7 @@ int main(void)
 	test_acks_refused();
 	test_digests();
 	test_ranks();
+	test_kept();
 	test_exclusion();
 	test_restart();
 	test_abort_and_hash_only();
