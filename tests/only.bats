@@ -144,3 +144,48 @@ lagging_b() {
 	holds b "$T/one"
 	assert_clean_runs
 }
+
+@test "VF-04 one of four fails at the swap: the report, and only it again" {
+	checkpoint "$T/one" --size 256KiB --seed 1
+	checkpoint "$T/two" --size 256KiB --seed 2
+	engines a b c
+	engine d --on-swap "[ ! -e '$T/bad' ]"
+	fleet a b c d
+	push "$T/one" >/dev/null 2>&1
+	touch "$T/bad"
+	run --separate-stderr push "$T/two" --engine-timeout 1s
+	assert_failure 3
+	assert_output --partial "3 of 4 engines"
+	assert_output --partial "lagging: d"
+	[[ $stderr == *"to catch up: weir push"*" --only d"* ]]
+	assert_equal "$(serving a) $(serving b) $(serving c) $(serving d)" \
+		"2 2 2 1"
+	assert_equal "$(state_of '[.engines[] | select(.lagging) | .name]')" \
+		'["d"]'
+	rm "$T/bad"
+	run --separate-stderr only d
+	assert_success
+	holds d "$T/two"
+	run weir-status --registry "$T/registry"
+	assert_success
+}
+
+@test "engines without a fleet file, and a fleet on standard input" {
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engine engine-0
+	engine engine-1
+	run --separate-stderr weir-push --source "$T/one" \
+		--registry "$T/registry" \
+		--engine "ipc://$T/engine-0.sock" \
+		--engine "native=ipc://$T/engine-1.sock"
+	assert_success
+	holds engine-0 "$T/one" && holds engine-1 "$T/one"
+	fleet engine-0 engine-1
+	run --separate-stderr weir-push --source "$T/one" \
+		--registry "$T/registry" --fleet - <"$T/fleet.yaml"
+	assert_success
+	assert_equal "$(serving engine-0) $(serving engine-1)" "2 2"
+	run weir-status --registry "$T/registry" --fleet - <"$T/fleet.yaml"
+	assert_success
+	assert_line --regexp '^engine-1 +2 .* ok$'
+}

@@ -446,3 +446,27 @@ assert buckets[1:] == [(w, 1536) for w in want], buckets'
 	run weir-status --registry "$T/registry"
 	assert_success
 }
+
+@test "rollback and --only of ranks: linked, or from a peer's workers" {
+	held_ranks
+	rm "$T/hold"
+	ranked_push 2>/dev/null
+	all_hold two 2 a b
+	run --separate-stderr weir-rollback --registry "$T/registry"
+	assert_success
+	all_hold one 2 a b
+	assert_equal "$(stat -c %h "$T/b.1/current/config.json")" 2
+	run grep -c '"event":"granted"' "$(newest_run)/events"
+	assert_output 0
+	# The first rank's source is other weights by now, the second's gone.
+	cp -r "$T/one.0" "$T/kept.0"
+	mv "$T/one.1" "$T/kept.1"
+	checkpoint "$T/one.0" --size 512KiB --layers 2 --seed 77
+	workers c 2
+	fleet_of 2 a b c
+	run --separate-stderr weir-push --only c -v \
+		--fleet "$T/fleet.yaml" --registry "$T/registry"
+	assert_success
+	[[ $stderr == *"is in $T/b.0/versions/000003"* ]]
+	all_hold kept 2 c
+}
