@@ -2,11 +2,12 @@
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/fleet.h"
+#include "common/http.h"
 #include "common/jsonw.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/sock.h"
-#include "pipes/fan.h"
+#include "pipes/engine_ops.h"
 #include "pipes/ledger.h"
 #include "pipes/registry.h"
 
@@ -16,33 +17,8 @@
 
 typedef unsigned long long ull;
 
-static const struct opt rows[] = {
-	{ .name = "fleet",
-	  OPT_TO_STRING(struct status_conf, fleet),
-	  .value = "FILE",
-	  .help = "ask these engines; default: those of the last decision" },
-	{ .name = "engine",
-	  OPT_TO_LIST(struct status_conf, engines),
-	  .value = "ENDPOINT",
-	  .help = "ask this engine" },
-	{ .name = "timeout",
-	  OPT_TO_DURATION(struct status_conf, timeout_ms),
-	  .value = "TIME",
-	  .def = "2s",
-	  .min = 10,
-	  .help = "how long engines may take to answer" },
-};
-
-const struct opt_spec status_spec = {
-	.program = "weir-status",
-	.summary = "show what is published and what is served",
-	.opts = rows,
-	.nopts = COUNT(rows),
-	.common = offsetof(struct status_conf, common),
-};
-
 struct row { /* one receiver of one engine */
-	char *name, *endpoint;
+	char *name, *endpoint, *url;
 	enum engine_kind kind;
 	uint32_t worker; /* the first one there */
 	bool answered;
@@ -66,6 +42,10 @@ struct status {
 	uint32_t nrows, nasked, left;
 	struct loop *loop;
 	struct fan *fan;
+	struct engine_host host; /* engines with a server */
+	struct engine_goal goal;
+	struct engine_share share; /* goal's: nothing */
+	char *token;
 };
 
 /* ---- the registry ---- */
@@ -118,7 +98,7 @@ static bool has_row(const struct status *st, struct slice name,
 }
 
 static void add_row(struct status *st, struct slice name, struct slice endpoint,
-		    enum engine_kind kind, uint32_t worker)
+		    enum engine_kind kind, uint32_t worker, struct slice url)
 {
 	if (has_row(st, name, endpoint))
 		return;
@@ -126,6 +106,7 @@ static void add_row(struct status *st, struct slice name, struct slice endpoint,
 	st->row[st->nrows++] = (struct row){
 		.name = xstrndup(name.p, name.n),
 		.endpoint = xstrndup(endpoint.p, endpoint.n),
+		.url = xstrndup(url.p ? url.p : "", url.n),
 		.kind = kind,
 		.worker = worker,
 	};
@@ -146,7 +127,8 @@ static int rows_of_fleet(struct status *st)
 
 		for (uint32_t k = 0; k < e->nworkers; k++)
 			add_row(st, slice_of(e->name), slice_of(e->endpoint[k]),
-				(enum engine_kind)e->kind, k);
+				(enum engine_kind)e->kind, k,
+				slice_of(e->url ? e->url : ""));
 	}
 	fleet_release(&f);
 	return rc;
@@ -161,7 +143,7 @@ static void rows_of_decision(struct status *st)
 
 		for (uint32_t k = 0; k < e->workers.n; k++)
 			add_row(st, e->name, e->workers.v[k],
-				(enum engine_kind)e->kind, k);
+				(enum engine_kind)e->kind, k, e->url);
 	}
 }
 
@@ -204,6 +186,31 @@ static void on_reply(void *arg, uint32_t receiver, uint64_t tag,
 		loop_stop(st->loop, 0);
 }
 
+/* What it serves is what its server tells; the rest is its store's. */
+static void on_answer(void *arg, struct engine *e, enum engine_call call,
+		      int rc)
+{
+	const struct engine_facts *f = &e->part[0].facts;
+	struct status *st = arg;
+	struct row *r = &st->row[e->id];
+
+	(void)call;
+	if (rc < 0) {
+		snprintf(r->why, sizeof r->why, "%.120s", e->cause);
+	} else {
+		r->answered = true;
+		r->serving = e->live.label;
+		r->staged = f->staged;
+		r->sealed = f->sealed;
+		r->paused = e->live.paused;
+		if (f->serving == e->live.label)
+			r->content = f->content;
+		memcpy(r->boot, e->part[0].boot, sizeof r->boot);
+	}
+	if (--st->left == 0)
+		loop_stop(st->loop, 0);
+}
+
 static void on_stray(void *arg, uint32_t receiver, const struct msg *m)
 {
 	(void)arg;
@@ -223,6 +230,26 @@ static const struct fan_ops calls = {
 	.lost = on_lost,
 };
 
+static void ask_server(struct status *st, uint32_t i)
+{
+	struct engine_ask ask = { .call = EC_PROBE,
+				  .ms = st->conf->timeout_ms };
+	struct row *r = &st->row[i];
+	struct slice worker = slice_of(r->endpoint);
+	struct m_opened_engine who = { .name = slice_of(r->name),
+				       .kind = (uint8_t)r->kind,
+				       .url = slice_of(r->url),
+				       .workers = { &worker, 1 } };
+	struct engine *e = engine_add(&st->host, i, &who, &st->goal);
+
+	if (!e) {
+		snprintf(r->why, sizeof r->why, "%.120s", log_cause());
+		return;
+	}
+	st->left++;
+	engine_ask(e, &ask);
+}
+
 static void ask_row(struct status *st, uint32_t i)
 {
 	struct msg m = { .type = M_status };
@@ -230,8 +257,7 @@ static void ask_row(struct status *st, uint32_t i)
 	int rc;
 
 	if (r->kind != ENGINE_NATIVE) {
-		snprintf(r->why, sizeof r->why, "kind %s is not asked",
-			 engine_kind_name(r->kind));
+		ask_server(st, i);
 		return;
 	}
 	rc = fan_add(st->fan, r->endpoint);
@@ -249,7 +275,14 @@ static int ask_engines(struct status *st)
 {
 	int rc = -E_IO;
 
+	st->goal.registry = st->goal.run = "";
+	st->goal.share = &st->share;
+	st->goal.nshares = 1;
+	st->goal.token = st->token;
 	st->loop = loop_new();
+	engine_host_init(&st->host, st->loop, st);
+	st->host.answer = on_answer;
+	st->host.expect = st->nrows;
 	st->fan = fan_new(st->loop, &calls, st);
 	if (st->fan)
 		rc = fan_reserve(st->fan, st->nrows, 0);
@@ -257,6 +290,7 @@ static int ask_engines(struct status *st)
 		ask_row(st, i);
 	if (st->left)
 		loop_run(st->loop);
+	engine_host_release(&st->host);
 	if (st->fan)
 		fan_free(st->fan);
 	loop_free(st->loop);
@@ -633,15 +667,21 @@ static int show(struct status *st)
 int status_run(const struct status_conf *conf)
 {
 	struct status st = { .conf = conf };
-	int rc = look(&st);
+	int rc = 0;
 
+	if (conf->api_key_file)
+		rc = http_token_read(conf->api_key_file, &st.token);
+	if (rc == 0)
+		rc = look(&st);
 	rc = rc < 0 ? err_exit_code(rc) : show(&st);
 	for (uint32_t i = 0; i < st.nrows; i++) {
 		free(st.row[i].name);
 		free(st.row[i].endpoint);
+		free(st.row[i].url);
 	}
 	free(st.row);
 	free(st.path);
+	free(st.token);
 	reg_rec_release(&st.decision);
 	reg_rec_release(&st.open);
 	if (st.has_reg)

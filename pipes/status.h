@@ -16,6 +16,7 @@ struct status_conf {
 	struct opt_common common;
 	char *fleet;
 	struct opt_list engines;
+	char *api_key_file;
 	int64_t timeout_ms;		/* for all answers together */
 };
 

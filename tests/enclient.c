@@ -17,7 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct engine_goal goal = { .registry = "r",
+static struct engine_share nothing;
+static struct engine_goal goal = { .share = &nothing,
+				   .nshares = 1,
+				   .registry = "r",
 				   .run = "run",
 				   .epoch = 1,
 				   .instance = 1,

@@ -295,3 +295,23 @@ no_stage_left() { ! leftover_processes | grep -qE 'weir-(plan|admit|transfer|com
 	assert_equal "$status" 78
 	[[ "$stderr" == *"name the same endpoint ipc:///x"* ]]
 }
+
+@test "status tells what servers tell: version and pause" {
+	mixed a=sglang b=vllm
+	publish 1
+	run --separate-stderr weir-status --registry "$T/registry" --json
+	assert_equal "$status" 0
+	[ "$(jq -c '[.engines[] | .name, .serving, .paused]' <<<"$output")" = \
+		'["a",1,false,"b",1,false]' ]
+	faults b "POST:/collective_rpc status:500:no"
+	try 2
+	assert_equal "$status" 2
+	run --separate-stderr weir-status --registry "$T/registry" --json
+	[ "$(jq -c '[.engines[] | .name, .serving, .paused]' <<<"$output")" = \
+		'["a",1,true,"b",1,true]' ]
+	[[ "$output" == *"may be partly loaded"* ]]
+	end_server a >/dev/null
+	run --separate-stderr weir-status --registry "$T/registry"
+	assert_equal "$status" 2
+	[[ "$output" == *"not connected"* ]]
+}
