@@ -2,7 +2,7 @@
  * Killed at every step of making and of applying a delta, in each encoding:
  * exactly the old or exactly the new version is there, trying again succeeds,
  * and nothing is left behind.  And: nothing appears under its name before all
- * of it is synced.
+ * of it is synced.  The threads are the crew's, by pthread.h.
  */
 #include "common/err.h"
 #include "common/io.h"
