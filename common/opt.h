@@ -152,8 +152,6 @@ struct opt_name {
 };
 void opt_complete_names(const char *program, const struct opt_name *v,
 			size_t n, enum opt_kind shell, struct buf *out);
-/* The value's name in both: "SIZE", "wave|window"; "" for flags. */
-void opt_value_name(const struct opt *o, struct buf *out);
 
 /* The values alone.  Quiet; false, and out untouched, if s is none. */
 bool opt_read_uint(const char *s, uint64_t *out);

@@ -6,7 +6,8 @@
 #define HELP_COLUMN 26 /* where the explanation starts */
 #define HELP_WIDTH 79  /* columns of a line */
 
-void opt_value_name(const struct opt *o, struct buf *out)
+/* "SIZE", "wave|window"; "" for flags. */
+static void opt_value_name(const struct opt *o, struct buf *out)
 {
 	if (!opt_takes_value(o))
 		return;

@@ -174,7 +174,7 @@ void bring_it(struct bring *b, struct engine *e, enum homing_ev how)
 	step(o, how);
 }
 
-bool bring_has(const struct bring *b, const struct engine *e)
+static bool bring_has(const struct bring *b, const struct engine *e)
 {
 	return e->id < b->n && b->one[e->id].used && b->one[e->id].e == e;
 }

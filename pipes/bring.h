@@ -51,7 +51,6 @@ void bring_init(struct bring *b, struct loop *l, uint32_t n,
 void bring_release(struct bring *b);
 /* how: HE_FORWARD, HE_FIND, HE_LOOK or HE_BACK.  A second time: ignored. */
 void bring_it(struct bring *b, struct engine *e, enum homing_ev how);
-bool bring_has(const struct bring *b, const struct engine *e);
 /* The host's answer: true if it belonged to an engine that is being brought
  * home. */
 bool bring_answer(struct bring *b, struct engine *e, enum engine_call call,

@@ -187,8 +187,6 @@ int native_open(struct engine *e);
 void native_close(struct engine *e);
 void native_ask(struct engine *e, const struct engine_ask *ask,
 		uint32_t more);
-/* NULL if this build has no adapter for the kind. */
-const struct engine_ops *engine_ops_of(enum engine_kind kind);
 
 /* What a record says of an in-place engine. */
 void engine_restore(struct engine *e, const struct m_opened_engine *m);

@@ -77,8 +77,8 @@ static void wait_for(struct shell *sh, const struct sock_peer *to)
 	loop_arm(sh->loop, &sh->retry, SHELL_RETRY_MS);
 }
 
-void shell_send(struct shell *sh, const struct sock_peer *to,
-		const struct msg *m)
+static void shell_send(struct shell *sh, const struct sock_peer *to,
+		       const struct msg *m)
 {
 	buf_clear(&sh->packed);
 	if (msg_pack(&sh->packed, m) < 0)

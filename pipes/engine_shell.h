@@ -129,8 +129,6 @@ void shell_request(struct shell *sh, const struct asker *from,
 
 /* sh->frame as a message; the text of what is none is log_cause(). */
 int shell_unpack(struct shell *sh, struct msg *m);
-void shell_send(struct shell *sh, const struct sock_peer *to,
-		const struct msg *m);
 void shell_answer(struct shell *sh, const struct asker *to,
 		  const struct msg *m);
 void shell_refuse(struct shell *sh, const struct asker *to, int code,

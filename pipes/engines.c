@@ -22,7 +22,8 @@ const char *engine_call_name(enum engine_call c)
 	return call_names[c];
 }
 
-const struct engine_ops *engine_ops_of(enum engine_kind kind)
+/* NULL if this build has no adapter for the kind. */
+static const struct engine_ops *engine_ops_of(enum engine_kind kind)
 {
 	static const struct engine_ops *const all[] = { &en_native_ops,
 							&en_sglang_ops,

@@ -122,8 +122,6 @@ int stage_send(struct stage *s, enum dir d, const struct msg *m);
 void stage_fail(struct stage *s, int rc, uint32_t engine, uint32_t bucket);
 /* The same, for a signal. */
 void stage_fail_signal(struct stage *s, int signo);
-/* log_cause() as a message's field can carry it; lent until the next call. */
-struct slice stage_cause(void);
 /* Ends the run here: commit only.  Writes RUN/verdict, sends it upstream,
  * waits at most a second for bye, then the loop stops. */
 void stage_verdict(struct stage *s, const struct msg *verdict);

@@ -129,7 +129,8 @@ static bool can_travel(const char *text)
 	return rc == 0;
 }
 
-struct slice stage_cause(void)
+/* log_cause() as a field can carry it; lent until the next call. */
+static struct slice stage_cause(void)
 {
 	static char text[LOG_LINE_MAX];
 

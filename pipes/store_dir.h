@@ -19,12 +19,8 @@ void store_add_version(struct store *s, uint64_t version);
 void store_forget_version(struct store *s, uint64_t version);
 /* A version of versions/ goes back to staging/. */
 int store_stage_again(struct store *s, uint64_t version);
-/* Drops a version of versions/: its record first, so that a crash leaves an
- * unsealed one, which the next start removes. */
-int store_retire(struct store *s, uint64_t version);
 /* All beyond keep. */
 int store_retire_old(struct store *s);
-int store_unseal(const struct store *s, uint64_t version);
 /* Makes directory and records agree after a crash; fills in what is served,
  * staged and kept. */
 int store_recover(struct store *s);

@@ -145,7 +145,7 @@ uint64_t store_room(const struct store *s)
 	return room + (uint64_t)v.f_bavail * v.f_frsize;
 }
 
-int store_unseal(const struct store *s, uint64_t version)
+static int store_unseal(const struct store *s, uint64_t version)
 {
 	char name[STORE_NAME_SIZE];
 
@@ -157,7 +157,9 @@ int store_unseal(const struct store *s, uint64_t version)
 	return store_sync_dir(s, "slots");
 }
 
-int store_retire(struct store *s, uint64_t version)
+/* Drops a version of versions/: its record first, so that a crash leaves an
+ * unsealed one, which the next start removes. */
+static int store_retire(struct store *s, uint64_t version)
 {
 	char name[STORE_NAME_SIZE];
 	int rc = store_unseal(s, version);

@@ -87,9 +87,6 @@ void xfer_add(struct xfer *x, const struct xf_event *ev, const char *cause);
 		 NULL)
 /* Steps the machine until nothing waits; stage_fail()s what fails. */
 void xfer_drive(struct xfer *x);
-/* fan.h, transport.h: an engine's failure, by receiver. */
-void xfer_fault(struct xfer *x, uint32_t receiver, uint32_t bucket, int code,
-		const char *cause);
 
 /* Source: opened and checked before any engine is touched; that of a
  * published version only when it is needed. */

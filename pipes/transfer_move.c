@@ -12,8 +12,9 @@
 /* Tags on the fan; ATTACHED: and it can read the source. */
 enum { ASK_HOLDING = 1, ASK_ATTACHED, ASK_FINISH };
 
-void xfer_fault(struct xfer *x, uint32_t receiver, uint32_t bucket, int code,
-		const char *cause)
+/* fan.h, transport.h: an engine's failure, by receiver. */
+static void xfer_fault(struct xfer *x, uint32_t receiver, uint32_t bucket,
+		       int code, const char *cause)
 {
 	xfer_add(x,
 		 &(struct xf_event){
