@@ -3,6 +3,7 @@
 #include "index.h"
 #include "io.h"
 #include "log.h"
+#include "srcahead.h"
 #include "srchead.h"
 
 #include <dirent.h>
@@ -146,6 +147,15 @@ static void add_file(struct source *s, const char *path, enum source_kind kind,
 	s->nshards += kind == SOURCE_SHARD;
 }
 
+/* Takes st. */
+static void add_read(struct source *s, const char *path,
+		     const struct srcdir_id *id, const struct st *st)
+{
+	add_file(s, path, SOURCE_SHARD, id);
+	s->file[s->nfiles - 1].st = *st;
+	s->ntensors += st->n;
+}
+
 /* 0, -E_NOINPUT (quiet) or another failure (logged). */
 static int add_shard(struct source *s, const char *path)
 {
@@ -163,12 +173,9 @@ static int add_shard(struct source *s, const char *path)
 		st_release(&st);
 	}
 	free(name);
-	if (rc < 0)
-		return rc;
-	add_file(s, path, SOURCE_SHARD, &id);
-	s->file[s->nfiles - 1].st = st;
-	s->ntensors += st.n;
-	return 0;
+	if (rc == 0)
+		add_read(s, path, &id, &st);
+	return rc;
 }
 
 /* Some tensor of a file, to show what is missing with it. */
@@ -221,16 +228,38 @@ static int check_shards_exist(const struct opening *o)
 	return rc;
 }
 
+static int add_indexed_shard(struct source *s, const char *path,
+			     struct srcahead *ahead)
+{
+	int rc;
+
+	if (ahead->is_read && ahead->st.n <= SOURCE_TENSORS_MAX - s->ntensors) {
+		add_read(s, path, &ahead->id, &ahead->st);
+		ahead->st = (struct st){ 0 };
+		return 0;
+	}
+	rc = add_shard(s, path);
+	if (rc == -E_NOINPUT)
+		rc = log_error(E_NOINPUT, "%s/%s went away", s->dir.path, path);
+	return rc;
+}
+
 static int add_indexed(struct opening *o)
 {
+	uint32_t n = o->index.nfiles;
+	struct srcahead *ahead;
 	int rc = check_shards_exist(o);
 
-	for (uint32_t i = 0; rc == 0 && i < o->index.nfiles; i++) {
-		rc = add_shard(o->s, o->index.file[i]);
-		if (rc == -E_NOINPUT)
-			rc = log_error(E_NOINPUT, "%s/%s went away",
-				       o->s->dir.path, o->index.file[i]);
-	}
+	if (rc < 0)
+		return rc;
+	ahead = xcalloc(n, sizeof *ahead);
+	if (n > 1)
+		srcahead_read(&o->s->dir, o->index.file, n, ahead);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		rc = add_indexed_shard(o->s, o->index.file[i], &ahead[i]);
+	for (uint32_t i = 0; i < n; i++)
+		st_release(&ahead[i].st);
+	free(ahead);
 	return rc;
 }
 

@@ -38,6 +38,8 @@ bool msg_is_text(struct slice s)
 	for (size_t i = 0, len; i < s.n; i += len) {
 		if (s.n - i >= 8 && is_plain(s.p + i))
 			len = 8;
+		else if (s.n >= 8 && s.n - i < 8 && is_plain(s.p + s.n - 8))
+			return true;
 		else
 			len = utf8_print_len(s.p + i, s.n - i);
 		if (len == 0)

@@ -1,7 +1,8 @@
 """a plan of many tensors, in seconds of weir-plan -o FILE
 
 Beside it: the headers of the same shards, read and checked by a strict JSON
-reader that keeps nothing.
+reader that keeps nothing.  The plan is written to memory, where run directories
+are.
 """
 
 import os
@@ -22,7 +23,7 @@ def seconds(args, env):
 def table(b):
     n = 100000 if b.quick else 1000000
     source = b.many("many", n, 2, shards=SHARDS)
-    out = f"{b.disk}/plan.weir"
+    out = f"{b.dir}/plan.weir"
     plan = [b.program("weir-plan"), "--source", source, "--engine",
             f"ipc://{b.dir}/none.sock", "-o", out]
     took, bare = [], []
