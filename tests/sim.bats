@@ -17,3 +17,11 @@ load helpers
 	run -0 "$BUILD/tests/sim/sim" --seed=8
 	refute_output --partial "$first"
 }
+
+@test "each mutant is found by an invariant" {
+	if "$BUILD/tests/sim/sim" --is-slow; then
+		skip "the sanitizers' build takes too long"
+	fi
+	run -0 "$BUILD/tests/sim/sim" --mutants --check
+	assert_output --partial ', 0 survive'
+}

@@ -42,7 +42,7 @@
 	X(epoch_not_synced, "registry/epoch is not synced")                  \
 	X(fence_not_synced, "an engine's fence is not synced")               \
 	X(slot_not_synced, "a slot's files are not synced")                  \
-	X(current_not_synced, "an engine's current is not synced")           \
+	X(store_not_synced, "an engine's store directory is not synced")     \
 	X(lease_always, "a retired slot is written while somebody maps it")
 
 enum {
@@ -74,6 +74,13 @@ const char *mutant_name(int i)
 const char *mutant_text(int i)
 {
 	return mutants[i].text;
+}
+
+bool mutant_is_rare(int i)
+{
+	return i == MU_fence_skipped || i == MU_instance_inverted ||
+	       i == MU_closed_epoch_open || i == MU_abort_not_heard ||
+	       i == MU_credit_not_fifo || i == MU_slot_not_synced;
 }
 
 int mutant_number(const char *name)
@@ -399,7 +406,7 @@ bool mutant_skips_sync(const struct node *n)
 	case MU_slot_not_synced:
 		return n->kind == N_FILE && top && top->name &&
 		       strcmp(top->name, "staging") == 0;
-	case MU_current_not_synced:
+	case MU_store_not_synced:
 		return n->kind == N_DIR && up && up->name &&
 		       strcmp(up->name, "store") == 0;
 	default:

@@ -128,6 +128,21 @@ static void begun(struct seen_engine *e, const struct asked *a)
 	memset(e->held, 0, sizeof e->held);
 }
 
+/* What it has acted upon must be on its disk: it may be restarted. */
+static void check_fence(uint32_t i, const struct asked *a)
+{
+	char path[48];
+	struct msg m;
+
+	snprintf(path, sizeof path, "/store/%u/fence", i);
+	if (!seen_record(path, true, M_fence_file, &m) ||
+	    m.fence_file.epoch < a->by.epoch)
+		sim_break("I10",
+			  "engine-%u has begun epoch %llu, and a power cut "
+			  "would make it forget that",
+			  i, (unsigned long long)a->by.epoch);
+}
+
 static void take_held(struct seen_engine *e, const struct m_held *h)
 {
 	const unsigned char *bits = (const void *)h->bitmap.p;
@@ -174,6 +189,7 @@ static void effect(struct seen_engine *e, uint32_t i, const struct asked *a,
 {
 	switch (m->type) {
 	case M_begun:
+		check_fence(i, a);
 		begun(e, a);
 		break;
 	case M_ack:

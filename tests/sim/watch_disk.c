@@ -167,19 +167,6 @@ static void decided(uint64_t version)
 	check_receipts(&m.decision, p);
 }
 
-/* What a power cut took was not decided; what it left was. */
-void watch_power_cut(void)
-{
-	cuts++;
-	watch.top = 0;
-	for (uint64_t v = 1; v < VERSIONS_MAX; v++) {
-		watch.decided[v].is =
-			watch.decided[v].is && seen_decided(v, false);
-		if (watch.decided[v].is)
-			watch.top = v;
-	}
-}
-
 /* ---- what is served ---- */
 
 /* The version, 0: none. */
@@ -285,6 +272,25 @@ void watch_named(struct node *dir, const char *name)
 			read_served(e, version);
 	}
 	sim.p = running;
+}
+
+/* What a power cut took was not decided; what it left was. */
+void watch_power_cut(void)
+{
+	cuts++;
+	watch.top = 0;
+	for (uint64_t v = 1; v < VERSIONS_MAX; v++) {
+		watch.decided[v].is =
+			watch.decided[v].is && seen_decided(v, false);
+		if (watch.decided[v].is)
+			watch.top = v;
+	}
+	for (uint32_t e = 0; e < world.engines && !sim.broken; e++)
+		if (check_served(e) < watch.engine[e].said)
+			sim_break("I12",
+				  "engine-%u has served %llu, which a "
+				  "power cut took",
+				  e, ULL(watch.engine[e].said));
 }
 
 /* ---- ends ---- */

@@ -449,6 +449,7 @@ static const char *const fault_names[] = {
 	[FAULT_PUSH] = "kill-push",
 	[FAULT_TWICE] = "twice",
 	[FAULT_LIE] = "lie",
+	[FAULT_ECHO] = "echo",
 };
 static_assert(COUNT(fault_names) == FAULT_NKINDS, "name every fault");
 
@@ -535,11 +536,14 @@ static void kill_push(struct push *p)
 	push_over(p);
 }
 
-static void start_twice(struct push *p, enum stage_id id)
+/* By hand, beside one that may be stopped for a while. */
+static void start_twice(struct push *p, enum stage_id id, int64_t ns)
 {
 	struct proc *first = p->stage[id];
 	struct file *death = p->death[id];
 
+	if (first && ns)
+		stop_for(first, ns);
 	p->death[id] = NULL;
 	start_stage(p, id, NULL, NULL, true);
 	hang_up(p, id);
@@ -572,7 +576,8 @@ static void befall_stage(const struct fault *f, struct push *p)
 			proc_signal(at, f->steps & 1 ? SIGTERM : SIGINT);
 		break;
 	case FAULT_TWICE:
-		start_twice(p, (enum stage_id)f->who);
+		start_twice(p, (enum stage_id)f->who,
+			    f->steps & 1 ? f->len : 0);
 		break;
 	default:
 		break;
@@ -595,6 +600,10 @@ static void befall(void *arg_)
 		break;
 	case FAULT_STALL:
 		net_stall(&r, f->len);
+		break;
+	case FAULT_ECHO:
+		for (uint64_t i = 0; i < 1 + f->steps % 8; i++)
+			net_echo(&r);
 		break;
 	case FAULT_POWER:
 		power_cut();

@@ -27,6 +27,7 @@ enum fault_kind {
 	FAULT_PUSH,		/* weir push is killed */
 	FAULT_TWICE,		/* a stage is started beside itself */
 	FAULT_LIE,		/* an engine's word is not true */
+	FAULT_ECHO,		/* old requests are heard again */
 	FAULT_NKINDS
 };
 
