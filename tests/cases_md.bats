@@ -5,8 +5,8 @@
 load cases
 
 # The model of every test: an embedding, two layers, a head.
-MODEL=(model.embed_tokens.weight:BF16:64,8 model.layers.0.w:BF16:512,4
-	model.layers.1.w:BF16:512,4 lm_head.weight:BF16:64,8)
+MODEL=("model.embed_tokens.weight:BF16:64,8" "model.layers.0.w:BF16:512,4"
+	"model.layers.1.w:BF16:512,4" "lm_head.weight:BF16:64,8")
 
 # serves_model NAME...: version 1, from $T/one.
 serves_model() {

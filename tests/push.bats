@@ -138,6 +138,19 @@ bounded_push() {
 	[[ $stderr == *'calls itself "engine-1"'* ]]
 }
 
+@test "carried files of any size: empty, one byte, above leaf and bucket" {
+	checkpoint "$T/one" --size 1MiB
+	: >"$T/one/empty.txt"
+	printf x >"$T/one/one.txt"
+	head -c 17000000 /dev/urandom >"$T/one/tokenizer.json"
+	engines a
+	fleet a
+	push "$T/one" --bucket-size 1MiB >/dev/null 2>&1
+	holds a "$T/one"
+	assert_equal "$(find "$T/a/current/" -type f | wc -l)" \
+		"$(find "$T/one" -type f | wc -l)"
+}
+
 @test "bounds: 1 engine, credit by count" {
 	bounded_push 1 0 2 0
 }
