@@ -123,7 +123,8 @@ static void begun(struct seen_engine *e, const struct asked *a)
 		return;
 	e->begun = true;
 	e->begun_epoch = a->by.epoch;
-	e->sealed = e->gave_receipt = e->failed = e->out = e->lied = false;
+	e->sealed = e->gave_receipt = e->failed = e->out = false;
+	e->lied = e->lied_ack = false;
 	e->version = a->version;
 	memset(e->held, 0, sizeof e->held);
 }
@@ -195,7 +196,7 @@ static void effect(struct seen_engine *e, uint32_t i, const struct asked *a,
 	case M_ack:
 		if (m->ack.bucket < BUCKETS_MAX)
 			e->held[m->ack.bucket] = true;
-		e->lied = e->lied || lied;
+		e->lied_ack = e->lied_ack || lied;
 		break;
 	case M_held:
 		take_held(e, &m->held);

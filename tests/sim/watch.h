@@ -38,6 +38,7 @@ struct seen_engine {
 	bool closed;
 	/* Of the run that it has begun. */
 	bool begun, sealed, gave_receipt, failed, out, lied;
+	bool lied_ack;	/* to a transfer that lives */
 	uint64_t version, begun_epoch;
 	struct digest received;
 	bool held[BUCKETS_MAX];

@@ -116,7 +116,7 @@ static void check_receipts(const struct m_decision *d, const struct push *p)
 				  "version %llu is decided without a "
 				  "receipt of engine-%u",
 				  ULL(d->version), i);
-		else if (e->lied)
+		else if (e->lied || e->lied_ack)
 			sim_break("I1",
 				  "version %llu is decided, and "
 				  "engine-%u has told of other bytes",
@@ -325,6 +325,10 @@ void watch_exit(struct proc *p)
 {
 	bool is, stage = strncmp(p->name, "engine-", 7) != 0;
 
+	/* What it alone has heard died with it; the bytes were right. */
+	if (strcmp(p->name, "transfer") == 0)
+		for (uint32_t i = 0; i < world.engines; i++)
+			watch.engine[i].lied_ack = false;
 	if (!stage || p->code >= 128)
 		return;
 	is = run_is_decided(p->where);
