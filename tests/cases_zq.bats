@@ -210,6 +210,7 @@ push_within() {
 	rm "$T/hold"
 	held_engine a
 	ends_with 1 push || ends_with 2 push
+	# shellcheck disable=SC2034 # of one_error
 	stderr=$(cat "$T/push.err")
 	one_error "engine a"
 	assert_equal "$(serving a) $(serving b)" "1 1"
