@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WHY_MAX 512 /* bytes of why an engine did not answer */
+
 typedef unsigned long long ull;
 
 struct row { /* one receiver of one engine */
@@ -22,7 +24,7 @@ struct row { /* one receiver of one engine */
 	enum engine_kind kind;
 	uint32_t worker; /* the first one there */
 	bool answered;
-	char boot[65], why[128];
+	char boot[65], why[WHY_MAX];
 	uint64_t serving, staged, pause_us;
 	struct digest content;
 	bool sealed, paused;
@@ -196,7 +198,7 @@ static void on_answer(void *arg, struct engine *e, enum engine_call call,
 
 	(void)call;
 	if (rc < 0) {
-		snprintf(r->why, sizeof r->why, "%.120s", e->cause);
+		snprintf(r->why, sizeof r->why, "%.*s", WHY_MAX - 1, e->cause);
 	} else {
 		r->answered = true;
 		r->serving = e->live.label;
@@ -243,7 +245,8 @@ static void ask_server(struct status *st, uint32_t i)
 	struct engine *e = engine_add(&st->host, i, &who, &st->goal);
 
 	if (!e) {
-		snprintf(r->why, sizeof r->why, "%.120s", log_cause());
+		snprintf(r->why, sizeof r->why, "%.*s", WHY_MAX - 1,
+			 log_cause());
 		return;
 	}
 	st->left++;
