@@ -296,7 +296,7 @@ static void frame_of(struct proc *p, const char *to, const void *conn,
 		if (how != FRAME_TAKEN && is_engine(to, &i))
 			watch_request(p, i, m);
 	} else {
-		watch_link(p, m, how != FRAME_TAKEN);
+		watch_link(p, conn, m, how != FRAME_TAKEN);
 	}
 }
 

@@ -59,6 +59,7 @@ struct seen_run {
 	struct digest content;	/* of the source, as transfer found it */
 	bool has_content, aborts;
 	int aborted_pid;	/* transfer that knows it */
+	const void *below[2];	/* whose hello transfer, admit took last */
 };
 
 struct decided {
@@ -92,7 +93,8 @@ void watch_from_engine(uint32_t e, const void *conn, const struct msg *m,
 void watch_to_engine(uint32_t e, const void *conn, const struct msg *m);
 /* Sent by stages to engines, before they arrive. */
 void watch_request(struct proc *from, uint32_t e, const struct msg *m);
-void watch_link(struct proc *from, const struct msg *m, bool sent);
+void watch_link(struct proc *from, const void *conn, const struct msg *m,
+		bool sent);
 /* Is there a bucket that no credit could hold? (I8) */
 bool watch_oversize(uint32_t push);
 void watch_end_of_world(void);

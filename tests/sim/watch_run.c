@@ -218,26 +218,35 @@ static void link_sent(struct proc *p, struct seen_run *r, const struct msg *m)
 	}
 }
 
-static void link_taken(struct proc *p, struct seen_run *r, const struct msg *m)
+/* An abort counts from whom the last hello came: an older instance is not
+ * heard (I10). */
+static void link_taken(struct proc *p, struct seen_run *r, const void *conn,
+		       const struct msg *m)
 {
 	bool admit = strcmp(p->name, "admit") == 0;
+	uint8_t stage = admit ? STAGE_TRANSFER : STAGE_COMMIT;
 
-	if (m->type == M_released && admit)
+	if (m->type == M_hello && m->hello.stage == stage)
+		r->below[admit] = conn;
+	else if (m->type == M_released && admit)
 		released_to_admit(r, &m->released);
+	else if (m->type == M_abort && conn != r->below[admit])
+		return;
 	else if (m->type == M_abort && admit)
 		r->aborts = true;
 	else if (m->type == M_abort && strcmp(p->name, "transfer") == 0)
 		r->aborted_pid = p->pid;
 }
 
-void watch_link(struct proc *p, const struct msg *m, bool sent)
+void watch_link(struct proc *p, const void *conn, const struct msg *m,
+		bool sent)
 {
 	struct seen_run *r = &watch.run[p->where];
 
 	if (sent)
 		link_sent(p, r, m);
 	else
-		link_taken(p, r, m);
+		link_taken(p, r, conn, m);
 }
 
 /* ---- requests to engines ---- */
