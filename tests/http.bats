@@ -194,7 +194,7 @@ d resume"
 	mixed a=sglang
 	faults a "POST:/flush_cache status:400:7~requests~run"
 	checkpoint "$T/v1" --seed 1
-	run --separate-stderr push "$T/v1" --engine-timeout 700ms
+	run --separate-stderr push "$T/v1" --engine-timeout 3s
 	assert_equal "$status" 1
 	[[ "$stderr" == *"last with 400: 7 requests run"* ]]
 	run order
@@ -206,7 +206,7 @@ d resume"
 	faults b "POST:/collective_rpc silent"
 	checkpoint "$T/v1" --seed 1
 	run --separate-stderr push "$T/v1" --load-timeout 700ms \
-		--engine-timeout 2s --pause-mode abort
+		--engine-timeout 5s --pause-mode abort
 	assert_equal "$status" 2
 	[[ "$stderr" == *"no answer to a load while paused, mode abort"* ]]
 	is_kept_paused b
