@@ -10,65 +10,15 @@
  * (libzmq keeps the pipe).  A dialler tries again for ever.  A process that
  * is stopped still accepts, but shakes no hands.
  */
-#include "sim.h"
+#include "net.h"
 
-#include "common/err.h"
-#include "common/log.h"
-#include "common/sock.h"
-
-#include <stdlib.h>
 #include <string.h>
 
-#define IPC "ipc://"
 #define HOP_NS (300 * SIM_US) /* of a frame, at most */
 #define DIAL_NS (2 * SIM_MS)  /* of a handshake, at most */
 #define ECHOES 64	      /* frames that may be heard again */
 #define RETRY_MS 10
 #define RETRY_MAX_MS 500
-
-struct conn;
-
-struct frame {
-	struct frame *next;
-	struct conn *conn;
-	const void *conn_name; /* tells its turns apart */
-	uint64_t turn;	       /* of the connection */
-	bool to_dialler;
-	int64_t due;
-	size_t n;
-	char p[];
-};
-
-struct vsock {
-	struct vsock *next;
-	struct proc *owner;
-	struct sock *sock;
-	bool listens, fans;
-	struct node *node;
-	char path[SOCK_PATH_MAX + 1];
-	struct conn *conns; /* dialled */
-	struct frame *in, **in_end;
-	struct {
-		enum sock_news what;
-		struct conn *conn;
-	} * news;
-	size_t nnews, news_cap;
-};
-
-enum conn_state { C_TRIES, C_REACHED, C_UP };
-
-struct conn {
-	struct conn *next, *every;
-	struct vsock *from, *to; /* to: the listener, while it is up */
-	char endpoint[SOCK_PATH_MAX + 8];
-	struct sock_peer name, id; /* of the listener by us; of us by it */
-	enum conn_state state;
-	bool closed;
-	uint64_t turn;
-	int64_t retry_ms, last[2], stalled;
-	struct frame *under_way, *kept;
-	size_t waiting[2]; /* frames to the dialler; to the listener */
-};
 
 /* What was said to engines, to be heard once more. */
 struct echo {
@@ -76,16 +26,16 @@ struct echo {
 	char endpoint[SOCK_PATH_MAX + 8];
 };
 
+struct vsock *net_socks;
+struct conn *net_conns;
 static struct echo echo[ECHOES];
 static size_t echoes;
 static struct proc ghost = { .name = "ghost" };
-static struct vsock *socks;
-static struct conn *conns;
 static uint32_t last_id;
 
 /* ---- frames ---- */
 
-static void frames_free(struct frame *f)
+void net_frames_free(struct frame *f)
 {
 	while (f) {
 		struct frame *next = f->next;
@@ -96,14 +46,14 @@ static void frames_free(struct frame *f)
 }
 
 /* Of this connection until it is lost. */
-static const void *turn_name(const struct conn *c)
+const void *net_turn(const struct conn *c)
 {
 	return (const char *)c + c->turn;
 }
 
 static void arrive(void *arg);
 
-static void send_frame(struct conn *c, struct frame *f)
+void net_send(struct conn *c, struct frame *f)
 {
 	int64_t *last = &c->last[f->to_dialler];
 	int64_t due = sim.now + (int64_t)rng_below(&sim.rng, HOP_NS);
@@ -114,7 +64,7 @@ static void send_frame(struct conn *c, struct frame *f)
 		due = *last + 1;
 	*last = f->due = due;
 	f->turn = c->turn;
-	f->conn_name = turn_name(c);
+	f->conn_name = net_turn(c);
 	f->next = c->under_way;
 	c->under_way = f;
 	sim_at(due, arrive, f);
@@ -148,12 +98,12 @@ static void arrive(void *arg)
 	proc_poke(s->owner);
 }
 
-static struct frame *frame_new(struct conn *c, bool to_dialler, struct slice s)
+struct frame *net_frame(struct conn *c, bool to_dialler, struct slice s)
 {
 	struct frame *f = sim_alloc(sizeof *f + s.n);
 
 	f->conn = c;
-	f->conn_name = turn_name(c);
+	f->conn_name = net_turn(c);
 	f->to_dialler = to_dialler;
 	f->n = s.n;
 	memcpy(f->p, s.p, s.n);
@@ -204,7 +154,7 @@ static void shake(void *arg)
 	tell(c, SOCK_UP);
 	while ((f = c->kept)) {
 		c->kept = f->next;
-		send_frame(c, f);
+		net_send(c, f);
 	}
 }
 
@@ -251,7 +201,7 @@ static void keep_some(struct conn *c)
 
 		if (f->to_dialler || kept == 0)
 			continue;
-		copy = frame_new(c, false, (struct slice){ f->p, f->n });
+		copy = net_frame(c, false, (struct slice){ f->p, f->n });
 		copy->next = c->kept;
 		c->kept = copy;
 		kept--;
@@ -277,7 +227,7 @@ static void deliver_some(struct conn *c, bool to_dialler)
 			skipped--;
 			continue;
 		}
-		copy = frame_new(c, to_dialler, (struct slice){ f->p, f->n });
+		copy = net_frame(c, to_dialler, (struct slice){ f->p, f->n });
 		copy->turn = c->turn;
 		copy->next = oldest;
 		oldest = copy;
@@ -314,8 +264,8 @@ static void lose(struct conn *c)
 	sim_at(sim.now + RETRY_MS * SIM_MS, dial, c);
 }
 
-static struct conn *conn_new(struct vsock *from, const char *endpoint,
-			     const struct sock_peer *name)
+struct conn *net_dial(struct vsock *from, const char *endpoint,
+		      const struct sock_peer *name)
 {
 	struct conn *c = sim_alloc(sizeof *c);
 
@@ -326,31 +276,13 @@ static struct conn *conn_new(struct vsock *from, const char *endpoint,
 	c->retry_ms = RETRY_MS;
 	c->next = from->conns;
 	from->conns = c;
-	c->every = conns;
-	conns = c;
+	c->every = net_conns;
+	net_conns = c;
 	sim_at(sim.now + (int64_t)rng_below(&sim.rng, SIM_MS), dial, c);
 	return c;
 }
 
-/* ---- sockets ---- */
-
-static struct vsock *vsock_of(const struct sock *s)
-{
-	return s->zmq;
-}
-
-static struct vsock *vsock_new(struct sock *s)
-{
-	struct vsock *v = sim_alloc(sizeof *v);
-
-	*s = (struct sock){ .zmq = v };
-	v->owner = sim.p;
-	v->sock = s;
-	v->in_end = &v->in;
-	v->next = socks;
-	socks = v;
-	return v;
-}
+/* ---- ends ---- */
 
 static void close_conn(struct conn *c)
 {
@@ -358,277 +290,37 @@ static void close_conn(struct conn *c)
 	if (c->state == C_UP && c->to && c->to->sock)
 		deliver_some(c, false);
 	drop_under_way(c);
-	frames_free(c->kept);
+	net_frames_free(c->kept);
 	c->kept = NULL;
 	c->state = C_TRIES;
 }
 
 /* The rest of it stays until the seed's end: events may point to it. */
-static void vsock_close(struct vsock *v)
+void net_close(struct vsock *v)
 {
 	v->sock = NULL;
 	if (v->node && v->node->listener == v)
 		v->node->listener = NULL;
 	for (struct conn *c = v->conns; c; c = c->next)
 		close_conn(c);
-	for (struct conn *c = conns; c; c = c->every)
+	for (struct conn *c = net_conns; c; c = c->every)
 		if (c->to == v && !c->closed) {
 			if (c->state == C_UP)
 				deliver_some(c, true);
 			lose(c);
 		}
-	frames_free(v->in);
+	net_frames_free(v->in);
 	v->in = NULL;
 	v->in_end = &v->in;
-}
-
-static int clear_path(const char *path)
-{
-	struct node *n = disk_find(disk_root(), path, false);
-	char name[256];
-
-	if (!n)
-		return 0;
-	if (n->kind != N_SOCK)
-		return log_error(E_CONFIG, "%s is there and is no socket",
-				 path);
-	if (n->listener)
-		return log_error(E_AGAIN, "%s is in use by a running process",
-				 path);
-	disk_unlink(disk_parent(disk_root(), path, name), name);
-	return 0;
-}
-
-int sock_listen(struct sock *s, const char *endpoint, size_t frame_max)
-{
-	const char *path = endpoint + strlen(IPC);
-	char name[256];
-	struct node *dir;
-	struct vsock *v;
-	int rc;
-
-	(void)frame_max;
-	*s = (struct sock){ 0 };
-	sim_point("listen", 0);
-	rc = clear_path(path);
-	if (rc < 0)
-		return rc;
-	dir = disk_parent(disk_root(), path, name);
-	if (!dir)
-		return log_errno(E_IO, "bind %s", path);
-	v = vsock_new(s);
-	v->listens = true;
-	v->node = disk_make(N_SOCK, 0600);
-	v->node->listener = v;
-	snprintf(v->path, sizeof v->path, "%s", path);
-	disk_link(dir, name, v->node);
-	return 0;
-}
-
-int sock_dial(struct sock *s, const char *endpoint, size_t frame_max)
-{
-	(void)frame_max;
-	sim_point("dial", 0);
-	conn_new(vsock_new(s), endpoint, NULL);
-	return 0;
-}
-
-int sock_fan(struct sock *s, size_t frame_max)
-{
-	(void)frame_max;
-	vsock_new(s)->fans = true;
-	return 0;
-}
-
-int sock_fan_add(struct sock *s, const char *endpoint,
-		 const struct sock_peer *name)
-{
-	conn_new(vsock_of(s), endpoint, name);
-	return 0;
-}
-
-void sock_close(struct sock *s)
-{
-	struct vsock *v = vsock_of(s);
-	char name[256];
-	struct node *dir;
-
-	if (!v)
-		return;
-	if (v->listens) {
-		dir = disk_parent(disk_root(), v->path, name);
-		if (dir && disk_lookup(dir, name) == v->node)
-			disk_unlink(dir, name);
-	}
-	vsock_close(v);
-	*s = (struct sock){ 0 };
-}
-
-void sock_end(void)
-{
-}
-
-int sock_warm(void)
-{
-	return 0;
-}
-
-int sock_need_fds(size_t need, const char *what)
-{
-	(void)need;
-	(void)what;
-	return 0;
-}
-
-int sock_version(void)
-{
-	return 40305;
-}
-
-static bool same_peer(const struct sock_peer *a, const struct sock_peer *b)
-{
-	return a->n == b->n && memcmp(a->id, b->id, a->n) == 0;
-}
-
-static struct conn *conn_to(const struct vsock *v, const struct sock_peer *to)
-{
-	if (!to)
-		return v->conns;
-	if (v->listens) {
-		for (struct conn *c = conns; c; c = c->every)
-			if (c->to == v && c->state == C_UP &&
-			    same_peer(&c->id, to))
-				return c;
-		return NULL;
-	}
-	for (struct conn *c = v->conns; c; c = c->next)
-		if (same_peer(&c->name, to))
-			return c;
-	return NULL;
-}
-
-static void remember(struct conn *c, struct slice frame)
-{
-	struct echo *e = &echo[echoes++ % ECHOES];
-
-	sim_free(e->frame);
-	e->frame = frame_new(c, false, frame);
-	snprintf(e->endpoint, sizeof e->endpoint, "%s", c->endpoint);
-}
-
-int sock_send(struct sock *s, const struct sock_peer *to, struct slice frame)
-{
-	struct vsock *v = vsock_of(s);
-	struct conn *c;
-	struct frame *f;
-	int how = FRAME_SENT;
-
-	sim_point("send", frame.n);
-	c = conn_to(v, to);
-	if (!c || (to && !v->listens && c->state != C_UP))
-		return -E_UNAVAIL;
-	if (c->waiting[!v->listens] >= SOCK_HWM)
-		return -E_AGAIN;
-	if (c->from->owner != &ghost)
-		frame = world_lie(sim.p, frame, &how);
-	watch_frame(sim.p,
-		    v->listens ? c->from->owner->name
-		    : c->to    ? c->to->owner->name
-			       : "?",
-		    turn_name(c), frame, how);
-	f = frame_new(c, v->listens, frame);
-	if (c->state != C_UP) { /* dialled, not there yet: it waits */
-		struct frame **at = &c->kept;
-
-		while (*at)
-			at = &(*at)->next;
-		*at = f;
-		return 0;
-	}
-	c->waiting[!v->listens]++;
-	if (v->fans)
-		remember(c, frame);
-	send_frame(c, f);
-	return 0;
-}
-
-int sock_recv(struct sock *s, struct sock_peer *from, struct buf *out)
-{
-	struct vsock *v = vsock_of(s);
-	struct frame *f;
-
-	buf_clear(out);
-	sim_point("recv", v->in != NULL);
-	f = v->in;
-	if (!f)
-		return 0;
-	v->in = f->next;
-	if (!v->in)
-		v->in_end = &v->in;
-	if (from)
-		*from = f->to_dialler ? f->conn->name : f->conn->id;
-	if (f->turn == f->conn->turn && f->conn->waiting[!f->to_dialler])
-		f->conn->waiting[!f->to_dialler]--;
-	buf_add(out, f->p, f->n);
-	watch_frame(sim.p, "", f->conn_name, buf_slice(out), FRAME_TAKEN);
-	sim_free(f);
-	return 1;
-}
-
-enum sock_news sock_news(struct sock *s, char *endpoint, size_t size)
-{
-	struct vsock *v = vsock_of(s);
-	enum sock_news what;
-
-	if (v->nnews == 0)
-		return SOCK_QUIET;
-	what = v->news[0].what;
-	snprintf(endpoint, size, "%s", v->news[0].conn->endpoint);
-	memmove(v->news, v->news + 1, --v->nnews * sizeof *v->news);
-	return what;
-}
-
-static int look_at(struct sock_poll *v, size_t n)
-{
-	int ready = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		if (v[i].fd >= 0) {
-			struct file *f = fd_get(v[i].fd);
-
-			v[i].ready = f && (file_is_readable(f) ||
-					   file_has_hung_up(f));
-			v[i].ready_out = v[i].want_out;
-		} else {
-			const struct vsock *s = vsock_of(v[i].s);
-
-			v[i].ready = s->in || s->nnews;
-			v[i].ready_out = false;
-		}
-		ready += v[i].ready || v[i].ready_out;
-	}
-	return ready;
-}
-
-int sock_poll(struct sock_poll *v, size_t n, int64_t timeout_ms)
-{
-	int64_t due =
-		timeout_ms < 0 ? SIM_NEVER : sim.now + timeout_ms * SIM_MS;
-	int ready;
-
-	sim_point("poll", n);
-	while ((ready = look_at(v, n)) == 0 && timeout_ms != 0 && sim.now < due)
-		task_wait(due);
-	return ready;
 }
 
 /* ---- what befalls it ---- */
 
 void net_proc_gone(struct proc *p)
 {
-	for (struct vsock *v = socks; v; v = v->next)
+	for (struct vsock *v = net_socks; v; v = v->next)
 		if (v->owner == p && v->sock)
-			vsock_close(v);
+			net_close(v);
 }
 
 static struct conn *any_conn(struct rng *r)
@@ -636,7 +328,7 @@ static struct conn *any_conn(struct rng *r)
 	struct conn *found = NULL;
 	uint64_t n = 0;
 
-	for (struct conn *c = conns; c; c = c->every)
+	for (struct conn *c = net_conns; c; c = c->every)
 		if (!c->closed && c->state == C_UP && rng_one_in(r, ++n))
 			found = c;
 	return found;
@@ -663,6 +355,20 @@ void net_stall(struct rng *r, int64_t ns)
 	c->stalled = sim.now + ns;
 }
 
+bool net_is_ghost(const struct conn *c)
+{
+	return c->from->owner == &ghost;
+}
+
+void net_remember(struct conn *c, struct slice frame)
+{
+	struct echo *e = &echo[echoes++ % ECHOES];
+
+	sim_free(e->frame);
+	e->frame = net_frame(c, false, frame);
+	snprintf(e->endpoint, sizeof e->endpoint, "%s", c->endpoint);
+}
+
 /* Who says it is somebody else, who waits for no answer. */
 static struct conn *ghost_at(struct vsock *to, const char *endpoint)
 {
@@ -678,8 +384,8 @@ static struct conn *ghost_at(struct vsock *to, const char *endpoint)
 	c->id = (struct sock_peer){ .n = 5 };
 	last_id++;
 	memcpy(c->id.id + 1, &last_id, sizeof last_id);
-	c->every = conns;
-	conns = c;
+	c->every = net_conns;
+	net_conns = c;
 	return c;
 }
 
@@ -693,8 +399,8 @@ void net_echo(struct rng *r)
 	if (!to || !to->sock)
 		return;
 	c = ghost_at(to, e->endpoint);
-	send_frame(c, frame_new(c, false,
-				(struct slice){ e->frame->p, e->frame->n }));
+	net_send(c, net_frame(c, false,
+			      (struct slice){ e->frame->p, e->frame->n }));
 }
 
 void net_begin(void)
@@ -707,6 +413,6 @@ void net_begin(void)
 /* Its memory goes with the seed's. */
 void net_end(void)
 {
-	socks = NULL;
-	conns = NULL;
+	net_socks = NULL;
+	net_conns = NULL;
 }

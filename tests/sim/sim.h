@@ -9,11 +9,12 @@
  * own; one task runs at a time, and gives way in a call to the kernel only.
  * Everything that is chosen is drawn from one 64-bit seed.
  *
- *	kern.c	processes, tasks, clock, events, chance
+ *	kern.c	processes, clock, events, chance;  task.c, memory.c: theirs
  *	disk.c	a file system that knows what is durable
- *	files.c	descriptors;  calls.c, names.c: the calls themselves
- *	net.c	common/sock.h;  pass.c: common/fdpass.h;  pool.c: pool.h
- *	world.c	a fleet, its pushes and what befalls them
+ *	files.c	descriptors;  data.c, names.c: the calls themselves
+ *	net.c	connections;  sock.c: common/sock.h;  pass.c, pool.c: as there
+ *	world.c	a fleet and its pushes;  story.c, source.c, faults.c: what
+ *		it starts, what it sends, what befalls it
  *	watch.c	I1-I13, looked at after every step
  *	mutant.c	small faults that the invariants must find
  */

@@ -1,0 +1,231 @@
+/* What befalls the world. */
+#include "story.h"
+
+#include "watch.h"
+
+#include <signal.h>
+#include <string.h>
+
+#define BEFALLS_MS 400 /* when faults begin, at most, mostly */
+
+static const char *const fault_names[] = {
+	[FAULT_KILL_STAGE] = "kill-stage",
+	[FAULT_KILL_ENGINE] = "kill-engine",
+	[FAULT_STOP_STAGE] = "stop-stage",
+	[FAULT_STOP_ENGINE] = "stop-engine",
+	[FAULT_CUT] = "cut",
+	[FAULT_STALL] = "stall",
+	[FAULT_DISK] = "disk",
+	[FAULT_POWER] = "power",
+	[FAULT_SIGNAL] = "signal",
+	[FAULT_PUSH] = "kill-push",
+	[FAULT_TWICE] = "twice",
+	[FAULT_LIE] = "lie",
+	[FAULT_ECHO] = "echo",
+};
+static_assert(COUNT(fault_names) == FAULT_NKINDS, "name every fault");
+
+const char *world_fault_name(enum fault_kind k)
+{
+	return fault_names[k];
+}
+
+static bool is_engine_fault(enum fault_kind k)
+{
+	return k == FAULT_KILL_ENGINE || k == FAULT_STOP_ENGINE ||
+	       k == FAULT_LIE;
+}
+
+static struct proc *target(const struct fault *f)
+{
+	struct push *p = &world.push[f->push];
+
+	if (is_engine_fault(f->kind))
+		return world.engine[f->who];
+	if (f->kind == FAULT_DISK && f->who >= STAGE_N)
+		return world.engine[f->who - STAGE_N];
+	return p->stage[f->who];
+}
+
+static void go_on(void *arg_)
+{
+	int pid = (int)(uintptr_t)arg_;
+
+	for (struct proc *p = sim.procs; p; p = p->next)
+		if (p->pid == pid && p->stopped)
+			proc_continue(p);
+}
+
+static void stop_for(struct proc *p, int64_t ns)
+{
+	proc_stop(p);
+	sim_at(sim.now + ns, go_on, (void *)(uintptr_t)p->pid);
+}
+
+void world_write_boot_id(void)
+{
+	static const char digits[] = "0123456789abcdef";
+	char id[38];
+
+	for (int i = 0; i < 36; i++)
+		id[i] = i == 8 || i == 13 || i == 18 || i == 23
+				? '-'
+				: digits[rng_below(&sim.rng, 16)];
+	id[36] = '\n';
+	disk_mkdirs("/proc/sys/kernel/random");
+	disk_put("/proc/sys/kernel/random/boot_id", id, 37);
+}
+
+static void power_cut(void)
+{
+	sim_tell("power cut");
+	for (uint32_t i = 0; i < world.pushes; i++) {
+		struct push *p = &world.push[i];
+
+		if (p->live && !p->over) {
+			story_end_push(p);
+		}
+	}
+	for (struct proc *p = sim.procs; p; p = p->next)
+		proc_kill(p, SIGKILL);
+}
+
+static void after_power_cut(void *arg_)
+{
+	(void)arg_;
+	disk_power_cut();
+	watch_power_cut();
+	world_write_boot_id();
+}
+
+static void start_twice(struct push *p, enum stage_id id, int64_t ns)
+{
+	if (p->stage[id] && ns)
+		stop_for(p->stage[id], ns);
+	story_start_beside(p, id);
+}
+
+static void befall_stage(const struct fault *f, struct push *p)
+{
+	struct proc *at = target(f);
+
+	switch (f->kind) {
+	case FAULT_KILL_STAGE:
+	case FAULT_KILL_ENGINE:
+		if (at)
+			at->kill_at = at->steps + 1 + f->steps;
+		break;
+	case FAULT_STOP_STAGE:
+	case FAULT_STOP_ENGINE:
+		if (at)
+			stop_for(at, f->len);
+		break;
+	case FAULT_DISK:
+		if (at)
+			at->fail_at = at->writes + 1 + f->steps;
+		break;
+	case FAULT_SIGNAL:
+		if (at)
+			proc_signal(at, f->steps & 1 ? SIGTERM : SIGINT);
+		break;
+	case FAULT_TWICE:
+		start_twice(p, (enum stage_id)f->who,
+			    f->steps & 1 ? f->len : 0);
+		break;
+	default:
+		break;
+	}
+}
+
+void world_befall(void *arg_)
+{
+	const struct fault *f = arg_;
+	struct push *p = &world.push[f->push];
+	struct rng r = { f->steps };
+
+	if (p->over)
+		return;
+	sim_tell("fault %zu: %s %u", (size_t)(f - world.fault),
+		 fault_names[f->kind], f->who);
+	switch (f->kind) {
+	case FAULT_CUT:
+		net_cut(&r);
+		break;
+	case FAULT_STALL:
+		net_stall(&r, f->len);
+		break;
+	case FAULT_ECHO:
+		for (uint64_t i = 0; i < 1 + f->steps % 8; i++)
+			net_echo(&r);
+		break;
+	case FAULT_POWER:
+		power_cut();
+		sim_at(sim.now, after_power_cut, NULL);
+		break;
+	case FAULT_PUSH:
+		sim_tell("push %s is killed", p->run);
+		story_end_push(p);
+		break;
+	case FAULT_LIE:
+		world.lies = f->who + 1;
+		world.lies_early = f->steps & 1;
+		break;
+	default:
+		befall_stage(f, p);
+		break;
+	}
+}
+
+static int64_t length(struct rng *r)
+{
+	/* Mostly shorter than all time-outs, at times longer than most. */
+	return rng_one_in(r, 3) ? (int64_t)rng_below(r, 30 * SIM_S)
+				: (int64_t)rng_below(r, 2 * SIM_S);
+}
+
+void world_make_fault(struct rng *r, struct fault *f)
+{
+	f->kind = (enum fault_kind)rng_below(r, FAULT_NKINDS);
+	/* Half of all: the plain deaths that weir is about. */
+	if (rng_one_in(r, 2))
+		f->kind = (enum fault_kind)rng_below(r, 2);
+	f->push = (uint32_t)rng_below(r, world.pushes - 1);
+	f->when = (int64_t)rng_below(r, BEFALLS_MS * SIM_MS);
+	f->steps = rng_below(r, rng_one_in(r, 2) ? 60 : 400);
+	f->len = length(r);
+	f->who = (uint32_t)(STAGE_PLAN + rng_below(r, STAGE_N - STAGE_PLAN));
+	if (is_engine_fault(f->kind))
+		f->who = (uint32_t)rng_below(r, world.engines);
+	else if (f->kind == FAULT_DISK && rng_one_in(r, 2))
+		f->who = STAGE_N + (uint32_t)rng_below(r, world.engines);
+}
+
+/* One digest of an ack or a receipt is another; commit and transfer find out,
+ * or they do not. */
+struct slice world_lie(const struct proc *p, struct slice frame, int *how)
+{
+	static struct msg_arena arena;
+	static struct buf out;
+	struct proc *running = sim.p;
+	struct msg m;
+
+	if (!world.lies || p != world.engine[world.lies - 1])
+		return frame;
+	sim.p = NULL;
+	if (msg_unpack(&m, &arena, frame) >= 0 &&
+	    (m.type == M_receipt || (m.type == M_ack && world.lies_early))) {
+		if (m.type == M_ack)
+			m.ack.digest.b[0] ^= 1;
+		else
+			m.receipt.received.b[3] ^= 1;
+		buf_clear(&out);
+		if (msg_pack(&out, &m) == 0) {
+			frame = buf_slice(&out);
+			*how = FRAME_LIE;
+			world.lies = 0;
+			sim_tell("%s lies: %s", p->name, msg_name(m.type));
+		}
+	}
+	sim.p = running;
+	return frame;
+}
