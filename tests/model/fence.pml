@@ -5,8 +5,8 @@
  *
  *	tests/model/run		every property, in every interleaving
  *
- * What is modelled, what is not, and where model and code differ: internals,
- * "The model of the fence".  Two engines.  Three commits: of a run, of the
+ * What is modelled, what is not, and where model and code differ:
+ * share/doc/reliability.md.  Two engines.  Three commits: of a run, of the
  * same run started again, of another run; in any order, and each may have
  * read the registry long before it gets the lock.
  *
