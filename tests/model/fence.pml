@@ -408,7 +408,8 @@ inline settled()
 	}
 }
 
-/* What the item is: of `open` 0, 1; in attention 2, 3; this run's 4, 5. */
+/* Whom to bring home, and how: of `open` 0, 1; in attention 2, 3; of this run
+ * 4, 5. */
 inline take_item()
 {
 	d_step {
@@ -443,7 +444,7 @@ inline take_item()
 	}
 }
 
-/* pipes/homing.c.  n is left at 0 if it is home, 9 if it is not. */
+/* pipes/homing.c.  n: attempts left; 0: it is home, 9: it is away. */
 #define RETRY_OR_AWAY	n = (n > 1 -> n - 1 : 9)
 #define FENCED_OFF	n = (FAULT == 9 && item < 4 -> 0 : 9)
 
@@ -897,11 +898,7 @@ init {
 	atomic {
 		run World();
 		run Commit(1, 1);
-#ifndef NO_RESTART
 		run Commit(2, 1);
-#endif
-#ifndef NO_OTHER
 		run Commit(3, 2)
-#endif
 	}
 }
