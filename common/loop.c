@@ -254,7 +254,8 @@ static void fire_timers(struct loop *l)
 	int64_t now = clock_mono_ms();
 	size_t most = l->timers;
 
-	while (most-- && l->timers && l->heap[0]->due_ms <= now) {
+	while (!l->stopped && most-- && l->timers &&
+	       l->heap[0]->due_ms <= now) {
 		struct loop_timer *t = l->heap[0];
 
 		loop_disarm(l, t);
@@ -306,11 +307,11 @@ int loop_signals(struct loop *l, void (*fn)(int signo, void *), void *arg)
 /* Sources that a callback adds are not ready before the next round. */
 static void dispatch(struct loop *l)
 {
-	for (size_t i = 0, n = l->n; i < n; i++) {
+	for (size_t i = 0, n = l->n; i < n && !l->stopped; i++) {
 		if (l->poll[i].ready && !l->source[i].gone)
 			l->source[i].fn(l->source[i].arg);
 		if (l->poll[i].ready_out && !l->source[i].gone &&
-		    l->poll[i].want_out)
+		    l->poll[i].want_out && !l->stopped)
 			l->source[i].out_fn(l->source[i].arg);
 	}
 }

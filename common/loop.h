@@ -53,7 +53,8 @@ void loop_disarm(struct loop *l, struct loop_timer *t);
 int loop_signals(struct loop *l, void (*fn)(int signo, void *), void *arg);
 
 /* Runs until loop_stop(), also one before it; returns the rc given to it
- * (first one wins).  May be run again then. */
+ * (first one wins).  Nothing is called after a loop_stop(), not even what is
+ * ready or due by then: that waits.  May be run again then. */
 int loop_run(struct loop *l);
 void loop_stop(struct loop *l, int rc);
 

@@ -285,6 +285,9 @@ static void on_msg(void *arg, enum dir d, const struct msg *m)
 {
 	struct stage *s = arg;
 
+	/* The link may have taken several at once. */
+	if (s->priv->left)
+		return;
 	if (m->type == M_bye) {
 		take_bye(s, d, &m->bye);
 		return;
@@ -308,6 +311,8 @@ static void on_up(void *arg, enum dir d, const struct m_hello *h)
 	struct stage_priv *p = s->priv;
 	int rc;
 
+	if (p->left)
+		return;
 	p->ever_up[d] = s->up[d] = true;
 	p->lost_since[d] = 0;
 	if (h) {

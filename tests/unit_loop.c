@@ -213,6 +213,31 @@ static void test_late(void)
 	loop_del_fd(l, pipe_a[0]);
 }
 
+static void on_stop_early(void *arg)
+{
+	on_pipe(arg);
+	loop_stop(l, 3);
+}
+
+/* Whoever stops the loop has nothing done after that. */
+static void test_stopped(void)
+{
+	struct loop_timer t = { .fn = on_letter, .arg = "t" };
+
+	loop_add_fd(l, pipe_a[0], on_stop_early, &pipe_a[0]);
+	loop_add_fd(l, pipe_b[0], on_pipe, &pipe_b[0]);
+	feed(pipe_a[1], "a");
+	feed(pipe_b[1], "b");
+	loop_arm(l, &t, 0);
+	memset(trail, 0, sizeof trail);
+	eq_i64(loop_run(l), 3, "a callback stops the loop");
+	eq_str(trail, "a", "no other of that round is called");
+	loop_del_fd(l, pipe_a[0]);
+	run_for(20);
+	eq_str(trail, "bt", "what was left waits for the next run");
+	loop_del_fd(l, pipe_b[0]);
+}
+
 static void on_signal(int signo, void *arg)
 {
 	(void)arg;
@@ -303,6 +328,7 @@ int main(void)
 	test_heap();
 	test_fds();
 	test_late();
+	test_stopped();
 	test_signals();
 	test_socks();
 	loop_free(l);

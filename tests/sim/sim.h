@@ -88,6 +88,7 @@ struct proc {
 	uint64_t pending;	/* signals, bit n */
 	int supervisor_fd;	/* -1: none */
 	bool dead, doomed, stopped;
+	bool fenced;		/* has said so: nothing else is sent */
 	int code;		/* exit code, or 128 + signal */
 	uint64_t steps;		/* calls so far */
 	uint64_t kill_at;	/* die in this step; 0: do not */
@@ -256,6 +257,8 @@ enum { FRAME_SENT, FRAME_LIE, FRAME_TAKEN };
 /* p sends it to, or takes it; conn: a name of the connection. */
 void watch_frame(struct proc *p, const char *to, const void *conn,
 		 struct slice frame, int how);
+/* p writes that on its standard output or error. */
+void watch_said(struct proc *p, struct slice text);
 void watch_named(struct node *dir, const char *name);
 void watch_exit(struct proc *p);
 void watch_power_cut(void);

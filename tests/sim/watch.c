@@ -287,6 +287,9 @@ static void frame_of(struct proc *p, const char *to, const void *conn,
 {
 	uint32_t i;
 
+	if (p->fenced && how != FRAME_TAKEN)
+		sim_break("I10", "%s[%d] is fenced off, and sends a %s",
+			  p->name, p->pid, msg_name(m->type));
 	if (is_engine(p->name, &i)) {
 		if (how != FRAME_TAKEN)
 			watch_from_engine(i, conn, m, how == FRAME_LIE);
@@ -298,6 +301,14 @@ static void frame_of(struct proc *p, const char *to, const void *conn,
 	} else {
 		watch_link(p, conn, m, how != FRAME_TAKEN);
 	}
+}
+
+void watch_said(struct proc *p, struct slice text)
+{
+	static const char said[] = "is fenced off";
+
+	if (memmem(text.p, text.n, said, sizeof said - 1))
+		p->fenced = true;
 }
 
 void watch_frame(struct proc *p, const char *to, const void *conn,
