@@ -167,17 +167,30 @@ static int read_to_end(int fd, const char *name, size_t max, struct buf *out)
 	return log_error(E_DATA, "%s is larger than %zu bytes", name, max);
 }
 
+/* In a directory that others fill one would never answer. */
+static bool is_fifo(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
 int io_read_file(int dirfd, const char *name, size_t max, struct buf *out)
 {
 	size_t before = out->n;
-	int fd = open_at(dirfd, name, O_RDONLY, 0);
+	bool is_users = dirfd == AT_FDCWD;
+	int fd = open_at(dirfd, name,
+			 is_users ? O_RDONLY : O_RDONLY | O_NONBLOCK, 0);
 	int rc;
 
 	if (fd < 0 && errno == ENOENT)
 		return -E_NOINPUT;
 	if (fd < 0)
 		return log_errno(E_IO, "open %s", name);
-	rc = read_to_end(fd, name, max, out);
+	if (!is_users && is_fifo(fd))
+		rc = log_error(E_DATA, "%s is not a regular file", name);
+	else
+		rc = read_to_end(fd, name, max, out);
 	close(fd);
 	if (rc < 0)
 		out->n = before;

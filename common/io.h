@@ -19,7 +19,8 @@ int io_write_full(int fd, const void *p, size_t n);
 int io_pread_full(int fd, void *p, size_t n, off_t off);
 int io_pwrite_full(int fd, const void *p, size_t n, off_t off);
 /* Whole file into out (appended); -E_DATA above max bytes, -E_NOINPUT
- * quietly (not logged) if there is none. */
+ * quietly (not logged) if there is none.  In a directory (dirfd) a FIFO is
+ * refused, not waited for; a path (AT_FDCWD) is as the user gave it. */
 int io_read_file(int dirfd, const char *name, size_t max, struct buf *out);
 
 /* Durable replacement: temp file, fsync, rename, fsync of the directory.

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LINE_STRING_MAX 4096 /* bytes of one string in an event line */
@@ -135,11 +136,23 @@ static int on_released(struct progress *p, const struct seen *s,
 	return 0;
 }
 
+/* Is it the first time? */
+static bool count(struct progress_who *w, const char *name)
+{
+	for (uint32_t i = 0; i < w->n; i++)
+		if (strcmp(w->name[i], name) == 0)
+			return false;
+	w->name = xreallocarray(w->name, w->n + 1, sizeof *w->name);
+	w->name[w->n++] = xstrdup(name);
+	return true;
+}
+
 static int on_sealed(struct progress *p, const struct seen *s, struct buf *out)
 {
-	p->sealed++;
+	if (!count(&p->sealing, s->engine))
+		return 0;
 	buf_addf(out, "%s holds version %" PRIu64 " (%u of %u)", s->engine,
-		 p->version, p->sealed, p->engines);
+		 p->version, p->sealing.n, p->engines);
 	return 1;
 }
 
@@ -152,9 +165,10 @@ static int on_decided(struct progress *p, const struct seen *s, struct buf *out)
 
 static int on_swapped(struct progress *p, const struct seen *s, struct buf *out)
 {
-	p->swapped++;
+	if (!count(&p->swapping, s->engine))
+		return 0;
 	buf_addf(out, "%s serves version %" PRIu64 " (%u of %u)", s->engine,
-		 p->version, p->swapped, p->engines);
+		 p->version, p->swapping.n, p->engines);
 	return 1;
 }
 
@@ -295,11 +309,25 @@ void progress_bar(const struct progress *p, unsigned width, struct buf *out)
 	if (p->version == 0)
 		buf_addf(out, "weir: planning and probing");
 	else if (p->decided)
-		buf_addf(
-			out, "v%" PRIu64 " decided, %u of %u engine%s serve it",
-			p->version, p->swapped, p->engines, plural(p->engines));
+		buf_addf(out,
+			 "v%" PRIu64 " decided, %u of %u engine%s serve it",
+			 p->version, p->swapping.n, p->engines,
+			 plural(p->engines));
 	else
 		add_wave(p, width, out);
 	if (out->n - start > width)
 		out->n = start + width;
+}
+
+static void forget(struct progress_who *w)
+{
+	for (uint32_t i = 0; i < w->n; i++)
+		free(w->name[i]);
+	free(w->name);
+}
+
+void progress_release(struct progress *p)
+{
+	forget(&p->sealing);
+	forget(&p->swapping);
 }

@@ -22,13 +22,21 @@ struct progress {
 	uint64_t version;		/* 0: not opened yet */
 	uint32_t wave;			/* of the last grant */
 	uint32_t acked;			/* (wave, bucket) pairs */
-	uint32_t sealed, swapped;	/* engines */
 	uint64_t moved_bytes;		/* acked, each wave counted */
 	uint64_t credit_buckets, credit_bytes;
 	uint64_t limit_buckets, limit_bytes;
 	int64_t first_ns, last_ns;	/* first grant, newest event */
 	bool decided;
+
+	/* Who is counted: an event told again, by a stage that runs again or
+	 * to a neighbour that does, counts once. */
+	struct progress_who {
+		char **name;
+		uint32_t n;
+	} sealing, swapping;
 };
+
+void progress_release(struct progress *p);
 
 /* One line without its newline.  1 if out got a plain line that is worth
  * telling where there is no bar (a boundary moved); else 0. */

@@ -174,6 +174,7 @@ void push_show_close(struct push_show *s)
 	text_close(&s->err);
 	buf_release(&s->events);
 	buf_release(&s->bar);
+	progress_release(&s->progress);
 }
 
 static int end_for_stages(const struct push_text *t)

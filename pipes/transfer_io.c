@@ -260,6 +260,18 @@ static void take_boots(struct xfer *x, const struct m_opened *o)
 	}
 }
 
+/* Whom commit left out before the run was opened has no boot: it is never
+ * attached, and not known by what it answers to that. */
+static void leave_out(struct xfer *x)
+{
+	for (uint32_t e = 0; e < x->plan.nengines; e++) {
+		const struct plan_engine *p = &x->plan.engine[e];
+
+		if (p->receivers && !*x->opened.boot[p->first_receiver])
+			XFER(x, EXCLUDE, .engine = e);
+	}
+}
+
 static int first_opened(struct xfer *x, const struct m_opened *o)
 {
 	x->opened.known = true;
@@ -269,6 +281,7 @@ static int first_opened(struct xfer *x, const struct m_opened *o)
 	x->opened.engine_ms = o->engine_ms;
 	x->opened.load_ms = o->load_ms;
 	take_boots(x, o);
+	leave_out(x);
 	return xfer_start_moving(x, o->hash_only);
 }
 

@@ -50,6 +50,21 @@ load cases
 	then_two a
 }
 
+@test "FS-02 no room at an engine, --min-engines: left out, and told once" {
+	unshare -m true 2>/dev/null || skip "no mount namespaces here"
+	base a
+	start b unshare -m sh -c "mkdir '$T/b' && mount -t tmpfs -o size=400k \
+		none '$T/b' && exec weir-engine --name b --store '$T/b' \
+		--listen 'ipc://$T/b.sock'"
+	wait_for test -S "$T/b.sock"
+	fleet a b
+	run --separate-stderr push "$T/two" --min-engines 1
+	assert_equal "$status" 3
+	[[ $stderr == *"b is excluded: engine b"*"has room for"* ]]
+	[[ $stderr != *error* ]]
+	assert_equal "$(serving a)" 2
+}
+
 @test "FS-04 a source that is not all there yet: named, later it is fine" {
 	base a
 	cp -r "$T/two" "$T/bad"

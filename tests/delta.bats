@@ -394,6 +394,10 @@ x" ]
 	rm "$D/d/weir-delta.jsonl"
 	refuses 65 'weir-delta.jsonl is missing' \
 		weir-delta apply "$D/d" "$D/got"
+	mkfifo "$D/d/weir-delta.jsonl"
+	run --separate-stderr timeout 30 weir-delta apply "$D/d" "$D/got"
+	one_line_error 65 "weir-delta.jsonl is not a regular file"
+	rm "$D/d/weir-delta.jsonl"
 	cp "$C/d2/weir-delta.jsonl" "$D/d/"
 	f=$D/d/model-00000-of-00001.safetensors
 	size=$(stat -c %s "$f")

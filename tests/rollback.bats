@@ -77,6 +77,8 @@ inode() { stat -c %i "$T/$1/$2"; }
 	run --separate-stderr rollback -v --to 1
 	assert_success
 	[[ $stderr == *"version 1 is in $T/a/versions/000001"* ]]
+	# An event told again to a stage counts once.
+	[[ $stderr == *"(2 of 2)"* && $stderr != *"(3 of 2)"* ]]
 	assert_equal "$(serving a) $(serving b)" "4 4"
 	holds a "$T/kept" && holds b "$T/kept"
 	# Only b was sent anything.

@@ -41,6 +41,11 @@ int main(void)
 	tell("{\"event\":\"acked\",\"t_ns\":3000000000,\"bytes\":33554432}");
 	ok(shows("2/2 buckets, 96 MiB, 48 MiB/s") && !shows("left"),
 	   "nothing is left, and no time said");
+	tell("{\"event\":\"decided\",\"version\":7}");
+	for (int again = 0; again < 2; again++)
+		tell("{\"event\":\"swapped\",\"engine\":\"a\"}");
+	ok(shows("1 of 1 engine serve"), "an event told again counts once");
 	buf_release(&bar);
+	progress_release(&p);
 	return tap_done();
 }
