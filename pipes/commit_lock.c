@@ -447,6 +447,27 @@ void commit_lock(struct commit_io *c)
 
 /* ---- what was left open ---- */
 
+/* Who recovered our run counted our instance on, and may have died with a
+ * cancel on its way: that must be older than what we say. */
+static void count_on(struct commit_io *c, uint32_t instance)
+{
+	if (instance >= c->goal.instance)
+		c->goal.instance = instance + 1;
+}
+
+/* An older instance of ours may have opened the run, or decided it, between
+ * our start and the lock. */
+static int look_again(struct commit_io *c)
+{
+	int rc = read_mine(c);
+
+	if (rc < 0 || !(c->resumed || c->ahead))
+		return rc;
+	c->open_written = true;
+	count_on(c, c->mine.m.open.instance);
+	return restore(c);
+}
+
 /* While we waited for the lock, another commit may have ended this run. */
 static int check_mine(struct commit_io *c)
 {
@@ -455,6 +476,8 @@ static int check_mine(struct commit_io *c)
 
 	c->open_written =
 		rc > 0 && slice_eq(now.m.open.run, slice_of(c->s->run.name));
+	if (c->open_written)
+		count_on(c, now.m.open.instance);
 	reg_rec_release(&now);
 	/* An older instance of ours may have decided it until then. */
 	if (rc > 0 && c->open_written && c->resumed) {
@@ -486,7 +509,7 @@ static void on_recovered(void *arg, int rc)
 void commit_recover(struct commit_io *c)
 {
 	struct recover *r = &c->recover;
-	int rc = c->resumed || c->ahead ? check_mine(c) : 0;
+	int rc = c->resumed || c->ahead ? check_mine(c) : look_again(c);
 
 	if (rc < 0) {
 		commit_fail(c, rc);

@@ -203,11 +203,28 @@ static int settle(struct recover *r)
 	return rc;
 }
 
+static bool is_past(const struct recover_item *it)
+{
+	for (uint32_t i = 0; i < it->e->nparts; i++)
+		if (it->e->part[i].facts.serving < it->goal.version)
+			return false;
+	return true;
+}
+
+/* Fenced off: a newer run has it.  Nothing is left of what was not decided;
+ * a decided version is owed until the engine serves that or a later one, as
+ * the newer run may have been aborted. */
+static bool is_settled(const struct recover_item *it, bool fenced)
+{
+	return fenced && (!it->decided || is_past(it));
+}
+
 static void on_done(void *arg, struct engine *e, bool home)
 {
 	struct recover *r = arg;
+	struct recover_item *it = &r->item[e->id];
 
-	r->item[e->id].home = home || r->bring.one[e->id].fenced;
+	it->home = home || is_settled(it, r->bring.one[e->id].fenced);
 	if (--r->left == 0)
 		r->done(r->arg, settle(r));
 }
