@@ -302,7 +302,7 @@ static void start_ranks(void)
 	transfer_release(&t);
 	make_plan();
 	for (uint32_t e = 0; e < 2; e++)
-		engine[e] = (struct plan_engine){ .name = "ab" + e,
+		engine[e] = (struct plan_engine){ .name = &"ab"[e],
 						  .workers = 2,
 						  .first_receiver = 2 * e,
 						  .receivers = 2 };
