@@ -324,10 +324,19 @@ static int from_commit(struct xfer *x, const struct msg *m)
 	}
 }
 
-static int take_end(const struct xfer *x, const struct m_end *end)
+/* The shell keeps it for whoever comes, and says it once. */
+static int pass_end(struct xfer *x)
+{
+	struct msg end = { .type = M_end, .end = x->plan.end };
+	int rc = stage_send(x->s, DOWN, &end);
+
+	return rc == -E_AGAIN ? 0 : rc;
+}
+
+static int take_end(struct xfer *x, const struct m_end *end)
 {
 	if (digest_eq(&end->digest, &x->plan.end.digest))
-		return 0;
+		return pass_end(x);
 	return log_error(E_DATA, "%s/%s is not what admit says it is",
 			 x->s->run.path, PLAN_FILE);
 }
@@ -381,14 +390,16 @@ static int prepare(struct stage *s)
 	return xfer_open_source(x);
 }
 
+/* Admit listens once it has found that every bucket fits (I8); started by hand
+ * before that, we wait for its word. */
 static int start(struct stage *s)
 {
-	struct xfer *x = s->self;
-	struct msg end = { .type = M_end, .end = x->plan.end };
-	int rc = stage_send(s, DOWN, &end);
+	char *endpoint;
 
-	/* The shell keeps it for whoever comes. */
-	return rc == -E_AGAIN ? 0 : rc;
+	if (run_lookup(&s->run, STAGE_ADMIT, &endpoint) < 0)
+		return 0;
+	free(endpoint);
+	return pass_end(s->self);
 }
 
 /* All is granted and sealed, or will never be. */

@@ -97,6 +97,8 @@ void watch_link(struct proc *from, const void *conn, const struct msg *m,
 		bool sent);
 /* Is there a bucket that no credit could hold? (I8) */
 bool watch_oversize(uint32_t push);
+/* The engines of a wave: *first up to, not including, *end. */
+void watch_wave(uint32_t wave, uint32_t *first, uint32_t *end);
 void watch_end_of_world(void);
 
 #endif

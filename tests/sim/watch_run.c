@@ -129,7 +129,7 @@ static void released_to_admit(struct seen_run *r, const struct m_released *m)
 
 /* ---- transfer ---- */
 
-static void wave_range(uint32_t wave, uint32_t *first, uint32_t *end)
+void watch_wave(uint32_t wave, uint32_t *first, uint32_t *end)
 {
 	uint64_t limit = world.groups;
 
@@ -159,7 +159,7 @@ static void wave_has(const char *what, uint32_t wave, uint32_t bucket)
 {
 	uint32_t first, end;
 
-	wave_range(wave, &first, &end);
+	watch_wave(wave, &first, &end);
 	check_holds(what, first, end, bucket);
 }
 
@@ -258,7 +258,7 @@ static void offer(struct proc *p, uint32_t e, const struct m_offer *o)
 	if (watch.run[p->where].aborted_pid == p->pid)
 		sim_break("I6", "bucket %u is offered after the abort",
 			  o->bucket);
-	wave_range(o->wave, &first, &end);
+	watch_wave(o->wave, &first, &end);
 	sim_tell("  wave %u bucket %u", o->wave, o->bucket);
 	if (e < first || e >= end)
 		sim_break("I6", "engine-%u is offered a bucket of wave %u", e,
