@@ -20,12 +20,14 @@ checkpoint() {
 }
 
 # Engines end as an operator ends them, so that what they leave is a fault.
+# First the stopped go on: a SIGCONT to one that is ending already would take
+# the leak checker's SIGSTOP away, and that would wait for ever.
 teardown() {
 	local pid
 
 	for pid in "${STARTED[@]}"; do
-		kill -TERM "$pid" 2>/dev/null || true
 		kill -CONT "$pid" 2>/dev/null || true
+		kill -TERM "$pid" 2>/dev/null || true
 	done
 	for pid in "${STARTED[@]}"; do
 		wait_for is_dead "$pid" || true
