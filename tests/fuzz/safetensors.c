@@ -40,7 +40,9 @@ static void check(const struct st *st, uint64_t size)
 void fuzz_safetensors(struct slice in)
 {
 	uint64_t data = fuzz_number(&in, 3);
-	struct st_source src = { "f", in.n, read_at, &in };
+	struct st_source src = {
+		.name = "f", .size = in.n, .pread = read_at, .ctx = &in
+	};
 	struct st st = { 0 };
 
 	src.size += data;
