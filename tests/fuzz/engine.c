@@ -44,6 +44,7 @@ static bool can_come(enum en_ev on)
 	case EN_SEAL_FAILED:
 		return jobs > 0;
 	case EN_MADE:
+	case EN_LINKED:
 	case EN_MAKE_FAILED:
 		return makes > 0;
 	case EN_COPY_BEGUN:
@@ -63,7 +64,7 @@ static void count(enum en_ev on)
 		copies--;
 	else if (on == EN_SEAL_OK || on == EN_SEAL_FAILED)
 		jobs--;
-	else if (on == EN_MADE || on == EN_MAKE_FAILED)
+	else if (on == EN_MADE || on == EN_LINKED || on == EN_MAKE_FAILED)
 		makes--;
 }
 

@@ -26,4 +26,5 @@ void fuzz_event(struct slice in)
 		progress_bar(&p, WIDTH, &out);
 		BUG_ON(out.n > WIDTH);
 	}
+	progress_release(&p);
 }
