@@ -100,6 +100,42 @@ void sock_end(void)
 	ctx = NULL;
 }
 
+/*
+ * libzmq takes a socket's commands before it binds or connects, and a signal
+ * there ends the call before it has done anything: once more is right, each
+ * time.
+ */
+static int bind_to(void *z, const char *endpoint)
+{
+	int rc;
+
+	do
+		rc = zmq_bind(z, endpoint);
+	while (rc < 0 && errno == EINTR);
+	return rc;
+}
+
+static int join_to(void *z, const char *endpoint)
+{
+	int rc;
+
+	do
+		rc = zmq_connect(z, endpoint);
+	while (rc < 0 && errno == EINTR);
+	return rc;
+}
+
+/* Binds a socket of its own, so a signal ends it as it ends a bind. */
+static int watch(void *z, const char *name, int events)
+{
+	int rc;
+
+	do
+		rc = zmq_socket_monitor(z, name, events);
+	while (rc < 0 && errno == EINTR);
+	return rc;
+}
+
 static void *new_socket(int type)
 {
 	void *z = zmq_socket(ctx, type);
@@ -181,8 +217,7 @@ static int monitor(struct sock *s, int events)
 
 	snprintf(name, sizeof name, INPROC "monitor.%u",
 		 atomic_fetch_add(&serial, 1));
-	if (zmq_socket_monitor(s->zmq, name, ZMQ_EVENT_DISCONNECTED | events) <
-	    0)
+	if (watch(s->zmq, name, ZMQ_EVENT_DISCONNECTED | events) < 0)
 		return log_error(E_CONFIG, "zmq monitor: %s",
 				 zmq_strerror(errno));
 	s->monitor = new_socket(ZMQ_PAIR);
@@ -192,7 +227,7 @@ static int monitor(struct sock *s, int events)
 	rc = set_int(s->monitor, ZMQ_RCVHWM, 0);
 	if (rc == 0)
 		rc = set_int(s->monitor, ZMQ_LINGER, 0);
-	if (rc == 0 && zmq_connect(s->monitor, name) < 0)
+	if (rc == 0 && join_to(s->monitor, name) < 0)
 		rc = log_error(E_CONFIG, "zmq monitor: %s",
 			       zmq_strerror(errno));
 	return rc;
@@ -277,7 +312,7 @@ static int listen_ipc(struct sock *s, const char *endpoint)
 	rc = monitor(s, ZMQ_EVENT_ACCEPTED);
 	if (rc == 0)
 		rc = set_int(s->zmq, ZMQ_USE_FD, fd);
-	if (rc == 0 && zmq_bind(s->zmq, endpoint) == 0)
+	if (rc == 0 && bind_to(s->zmq, endpoint) == 0)
 		return 0;
 	if (rc == 0)
 		rc = log_error(E_IO, "listen at %s: %s", endpoint,
@@ -298,7 +333,7 @@ int sock_listen(struct sock *s, const char *endpoint, size_t frame_max)
 		return rc;
 	if (starts(endpoint, IPC))
 		rc = listen_ipc(s, endpoint);
-	else if (zmq_bind(s->zmq, endpoint) < 0)
+	else if (bind_to(s->zmq, endpoint) < 0)
 		rc = log_error(E_AGAIN, "listen at %s: %s", endpoint,
 			       zmq_strerror(errno));
 	if (rc < 0)
@@ -312,7 +347,7 @@ static int connect_to(struct sock *s, const char *endpoint)
 
 	if (rc < 0)
 		return rc;
-	if (zmq_connect(s->zmq, endpoint) == 0)
+	if (join_to(s->zmq, endpoint) == 0)
 		return 0;
 	return log_error(E_CONFIG, "connect to %s: %s", endpoint,
 			 zmq_strerror(errno));

@@ -352,6 +352,28 @@ static void test_eintr(void)
 	buf_release(&in);
 }
 
+/* Many, since a signal must meet libzmq taking a socket's commands. */
+static void test_eintr_open(void)
+{
+	struct sock a, b;
+	unsigned n = 0;
+
+	storm(20);
+	for (; n < 1000; n++) {
+		if (sock_listen(&a, at("open"), FRAME) < 0)
+			break;
+		if (sock_dial(&b, at("open"), FRAME) < 0) {
+			sock_close(&a);
+			break;
+		}
+		sock_close(&b);
+		sock_close(&a);
+	}
+	sock_end();
+	storm(0);
+	eq_u64(n, 1000, "ZQ-09 sockets opened under a storm of signals");
+}
+
 static unsigned inheritable(void)
 {
 	unsigned n = 0;
@@ -433,6 +455,7 @@ int main(int argc, char **argv)
 	test_slow();
 	test_absent();
 	test_eintr();
+	test_eintr_open();
 	test_cloexec();
 	ok(rmdir(dir) == 0, "no socket file is left");
 	return tap_done();
