@@ -324,6 +324,13 @@ static void there_swap(void *m, const void *event)
 	swap(m, event);
 }
 
+/* Who lags was told before. */
+static void over(void *m, const void *event)
+{
+	((struct commit *)m)->same = true;
+	verdict_same(m, event);
+}
+
 static void refuse(void *m, const void *event)
 {
 	blame(m, event);
@@ -436,6 +443,8 @@ static void away_last(void *m, const void *event)
 /* clang-format off */
 static const struct fsm_edge edges[] = {
 	{ CS_PLAN,    CE_PLAN,      NULL, lock, CS_LOCK, NULL },
+	{ CS_PLAN,    CE_OVER,      NULL, over, CS_DONE, NULL },
+	{ CS_PLAN,    CE_AWAY,      NULL, away, CS_PLAN, NULL },
 	{ CS_PLAN,    CE_FAIL,      NULL, refuse, CS_DONE, NULL },
 
 	{ CS_LOCK,    CE_LOCKED,    NULL, recover, CS_RECOVER, NULL },
@@ -445,6 +454,8 @@ static const struct fsm_edge edges[] = {
 
 	{ CS_RECOVER, CE_RECOVERED, NULL, probe, CS_PROBE, NULL },
 	{ CS_RECOVER, CE_AHEAD,     NULL, swap, CS_SWAP, NULL },
+	{ CS_RECOVER, CE_OVER,      NULL, over, CS_DONE, NULL },
+	{ CS_RECOVER, CE_AWAY,      NULL, away, CS_RECOVER, NULL },
 	{ CS_RECOVER, CE_FAIL,      is_published, give_up, CS_DONE, NULL },
 	{ CS_RECOVER, CE_FAIL,      is_untouched, refuse, CS_DONE, NULL },
 	{ CS_RECOVER, CE_FAIL,      NULL, undo, CS_ABORT, NULL },
@@ -589,15 +600,15 @@ static_assert(COUNT(states) == CS_NSTATES, "name every state");
 static const char *const events[] = {
 	[CE_PLAN] = "plan",	      [CE_LOCKED] = "locked",
 	[CE_RECOVERED] = "recovered", [CE_AHEAD] = "ahead",
-	[CE_THERE] = "there",	      [CE_SEEK] = "seek",
-	[CE_FOUND] = "found",	      [CE_PROBED] = "probed",
-	[CE_OPENED] = "opened",	      [CE_SAME] = "same",
-	[CE_BEGUN] = "begun",	      [CE_DRAINED] = "drained",
-	[CE_HELD] = "held",	      [CE_LOADED] = "loaded",
-	[CE_RECEIPT] = "receipt",     [CE_AGREED] = "agreed",
-	[CE_UNKNOWN] = "unknown",     [CE_HOME] = "home",
-	[CE_AWAY] = "away",	      [CE_LOST] = "lost",
-	[CE_FAIL] = "fail",
+	[CE_OVER] = "over",	      [CE_THERE] = "there",
+	[CE_SEEK] = "seek",	      [CE_FOUND] = "found",
+	[CE_PROBED] = "probed",	      [CE_OPENED] = "opened",
+	[CE_SAME] = "same",	      [CE_BEGUN] = "begun",
+	[CE_DRAINED] = "drained",     [CE_HELD] = "held",
+	[CE_LOADED] = "loaded",	      [CE_RECEIPT] = "receipt",
+	[CE_AGREED] = "agreed",	      [CE_UNKNOWN] = "unknown",
+	[CE_HOME] = "home",	      [CE_AWAY] = "away",
+	[CE_LOST] = "lost",	      [CE_FAIL] = "fail",
 };
 static_assert(COUNT(events) == CE_NEVENTS, "name every event");
 

@@ -59,6 +59,7 @@ enum commit_ev {
 	CE_RECOVERED,	/* nothing older is open */
 	CE_AHEAD,	/* this run is decided already (we were restarted) */
 	CE_PROBED,	/* engine */
+	CE_OVER,	/* ... and was brought home by another commit */
 	CE_THERE,	/* engine: serves what is to be joined already */
 	CE_OPENED,	/* `open` is durable */
 	CE_SAME,	/* the number is decided, with equal structure */

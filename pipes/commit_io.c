@@ -231,7 +231,7 @@ static int start(struct stage *s)
 	c->bring.done = on_brought;
 	c->bring.arg = c;
 	/* This run opened: its plan was whole, upstream need not say so. */
-	if (c->resumed || c->ahead)
+	if (c->resumed || c->ahead || c->is_over)
 		return commit_plan_open(c, NULL);
 	return 0;
 }
@@ -349,6 +349,7 @@ static void release(struct commit_io *c)
 	if (c->has_plan)
 		plan_close(&c->plan);
 	reg_rec_release(&c->mine);
+	reg_rec_release(&c->over);
 	release_queue(&c->queue);
 	release_queue(&c->early);
 	commit_probe_release(c);

@@ -3,10 +3,10 @@
  * the registry, the engines and the link to transfer.
  *
  * Split by time: commit_io.c (the stage, events in, actions out),
- * commit_lock.c (plan, lock, recovery), commit_probe.c, commit_open.c (number,
- * open, begin), commit_expect.c (the tensors that engines expect),
- * commit_end.c (receipts, decision, swap, verdict), commit_tell.c
- * (what people read).
+ * commit_lock.c (plan, lock, recovery), commit_over.c (decided and brought home
+ * before we started), commit_probe.c, commit_open.c (number, open, begin),
+ * commit_expect.c (the tensors that engines expect), commit_end.c (receipts,
+ * decision, swap, verdict), commit_tell.c (what people read).
  */
 #ifndef WEIR_COMMIT_IO_H
 #define WEIR_COMMIT_IO_H
@@ -58,6 +58,8 @@ struct commit_io {
 	struct recover recover;
 	struct reg_rec mine;		/* `open`, if it names this run */
 	bool resumed, ahead;		/* ... undecided, decided */
+	struct reg_rec over;		/* our decision, if `open` has gone */
+	bool is_over;
 	bool open_written;
 	struct loop_timer lock_timer, run_timer;
 	int64_t lock_since_ms, free_since_ms;
@@ -115,6 +117,12 @@ int commit_prepare(struct stage *s);
 int commit_plan_open(struct commit_io *c, const struct m_end *end);
 void commit_lock(struct commit_io *c);
 void commit_recover(struct commit_io *c);
+
+/* commit_over.c */
+/* Sets is_over if this run has a decision, though `open` does not name it. */
+int commit_over_find(struct commit_io *c);
+/* Ends the run with that decision's verdict: nothing is sent to engines. */
+int commit_over_end(struct commit_io *c);
 
 /* commit_open.c */
 void commit_open(struct commit_io *c);

@@ -52,19 +52,11 @@ static bool is_expired(const struct m_open *o)
 	return boot_left(o->deadline_ms) <= 0;
 }
 
-static int read_mine(struct commit_io *c)
+static int read_decision(struct commit_io *c, const struct m_open *o)
 {
 	struct reg_rec d = { 0 };
-	int rc = registry_open_read(&c->reg, &c->mine);
-	const struct m_open *o = &c->mine.m.open;
+	int rc = registry_decision(&c->reg, o->version, &d);
 
-	if (rc <= 0)
-		return rc;
-	if (!slice_eq(o->run, slice_of(c->s->run.name))) {
-		reg_rec_release(&c->mine);
-		return 0;
-	}
-	rc = registry_decision(&c->reg, o->version, &d);
 	if (rc < 0)
 		return rc;
 	c->ahead = rc > 0 && slice_eq(d.m.decision.run, o->run) &&
@@ -72,6 +64,23 @@ static int read_mine(struct commit_io *c)
 	if (c->ahead)
 		c->published = d.m.decision.content;
 	reg_rec_release(&d);
+	return 0;
+}
+
+static int read_mine(struct commit_io *c)
+{
+	int rc = registry_open_read(&c->reg, &c->mine);
+	const struct m_open *o = &c->mine.m.open;
+
+	if (rc < 0)
+		return rc;
+	if (rc == 0 || !slice_eq(o->run, slice_of(c->s->run.name))) {
+		reg_rec_release(&c->mine);
+		return commit_over_find(c);
+	}
+	rc = read_decision(c, o);
+	if (rc < 0)
+		return rc;
 	c->resumed = !c->ahead;
 	c->deadline_ms = is_expired(o) ? 0 : o->deadline_ms;
 	return 0;
@@ -308,6 +317,8 @@ int commit_plan_open(struct commit_io *c, const struct m_end *end)
 		return rc;
 	init_bring(c);
 	commit_init(&c->m, c->state, c->plan.nengines, min_engines(c));
+	if (c->is_over)
+		return commit_over_end(c);
 	/* Of an earlier instance it counts once the registry is ours: then it
 	 * can end the run.  A decided run goes forward (I13). */
 	if (c->resumed || c->ahead)
@@ -488,7 +499,9 @@ static int check_mine(struct commit_io *c)
 			rc = resume_decided(c);
 		}
 	}
-	if (rc < 0 || c->open_written || c->ahead)
+	if (rc >= 0 && !c->open_written)
+		rc = commit_over_find(c);
+	if (rc < 0 || c->open_written || c->is_over)
 		return rc < 0 ? rc : 0;
 	return log_error(E_FENCED,
 			 "run %s was left open and ended by another commit",
@@ -511,10 +524,14 @@ void commit_recover(struct commit_io *c)
 	struct recover *r = &c->recover;
 	int rc = c->resumed || c->ahead ? check_mine(c) : look_again(c);
 
+	if (rc == 0 && c->is_over)
+		rc = commit_over_end(c);
 	if (rc < 0) {
 		commit_fail(c, rc);
 		return;
 	}
+	if (c->is_over)
+		return;
 	if (c->resumed)
 		arm_run_deadline(c);
 

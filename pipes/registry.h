@@ -96,6 +96,9 @@ int registry_next(struct registry *r, uint64_t after, uint64_t *version);
 /* 1 and the decision of a version, 0 if it is not decided. */
 int registry_decision(struct registry *r, uint64_t version,
 		      struct reg_rec *out);
+/* 1 and the decision that this run has linked, 0 if there is none. */
+int registry_decision_of(struct registry *r, const char *run,
+			 struct reg_rec *out);
 /* 1 and the plan that a decided version was made by, 0 if there is none. */
 int registry_plan(struct registry *r, uint64_t version, struct plan *out);
 /* 1 and the highest decided number below before whose content is another one,

@@ -219,6 +219,40 @@ out:
 	return rc;
 }
 
+/* Only a search: what is found is not believed before it is synced. */
+static int is_decided_by(struct registry *r, uint64_t version, const char *run)
+{
+	int vfd = version_open(r, version), rc;
+	struct reg_rec d = { 0 };
+
+	if (vfd < 0)
+		return vfd == -E_NOINPUT ? 0 : vfd;
+	rc = rec_read_one(&d.rec, vfd, "decision", M_decision, &d.m, &d.arena);
+	close(vfd);
+	if (rc == 0)
+		rc = slice_eq(d.m.decision.run, slice_of(run));
+	else if (rc == -E_NOINPUT)
+		rc = 0;
+	reg_rec_release(&d);
+	return rc;
+}
+
+int registry_decision_of(struct registry *r, const char *run,
+			 struct reg_rec *out)
+{
+	uint64_t *all;
+	size_t n;
+	int rc = list_versions(r, &all, &n);
+
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		rc = is_decided_by(r, all[i], run);
+		if (rc > 0)
+			rc = registry_decision(r, all[i], out);
+	}
+	free(all);
+	return rc;
+}
+
 /* Has it another content?  1, 0, -E_*. */
 static int differs(struct registry *r, uint64_t version,
 		   const struct digest *content)

@@ -443,6 +443,39 @@ kill_run() {
 	assert_clean_runs
 }
 
+@test "I12 decided, brought home by another commit, started again: no new number" {
+	local run
+
+	held_fleet
+	stop b
+	engine b --on-pause "while [ -e '$T/slow' ]; do sleep 0.02; done"
+	rm "$T/hold"
+	touch "$T/slow"
+	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	wait_for told decided
+	run=$(newest_run)
+	kill_run
+	assert_not_exist "$run/verdict"
+	rm "$T/slow"
+	# A rollback recovers what is open, and publishes the third.
+	weir-rollback --registry "$T/registry" 2>"$T/recovery"
+	assert_file_contains "$T/recovery" "decided, going forward"
+	all_serve 3 "$T/one"
+	run --separate-stderr weir-commit --run "$run" --registry "$T/registry"
+	assert_success
+	assert_output --partial "version 2 was published already: 2 engines"
+	run decided 4
+	assert_failure
+	all_serve 3 "$T/one"
+	# All the others of that run end alike.
+	for stage in plan admit transfer; do
+		run --separate-stderr weir-$stage --run "$run"
+		assert_success
+	done
+	assert_clean_runs
+}
+
 @test "I9 each stage of a rollback is started again; an engine's death aborts it" {
 	local stage
 

@@ -206,6 +206,18 @@ recover ahead            -> swap swap
 swap    home             -> swap
 swap    home e=1         -> done verdict:0
 
+story I12 decided, and brought home by another commit
+plan    over             -> done verdict:0
+
+story ... but for one
+plan    away e=1         -> plan
+plan    over             -> done verdict:3
+
+story ... while this one waited for the lock
+plan    until recover    -> recover
+recover away             -> recover
+recover over             -> done verdict:3
+
 story decided, and the registry cannot be had again
 plan    decided          -> plan
 plan    until lock       -> lock
