@@ -171,8 +171,10 @@ static void fill_decision(struct commit_io *c, const bool *skip,
 	d->bytes = c->plan.bytes;
 	d->wall_ms = clock_wall_ms();
 	d->source = slice_of(c->plan.rank[0].source);
-	for (uint32_t i = 0; i < c->m.nengines; i++)
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
 		c->who[i].excluded = skip[i];
+		c->who[i].tried = c->m.engine[i].touched;
+	}
 	d->engines.v = c->who;
 	d->engines.n = c->m.nengines;
 }

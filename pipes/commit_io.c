@@ -353,6 +353,7 @@ static void release(struct commit_io *c)
 	release_queue(&c->queue);
 	release_queue(&c->early);
 	commit_probe_release(c);
+	commit_past_release(c);
 	free(c->token);
 	free(c->cause);
 	free(c->verdict_cause);

@@ -4,7 +4,8 @@
  *
  * Split by time: commit_io.c (the stage, events in, actions out),
  * commit_lock.c (plan, lock, recovery), commit_over.c (decided and brought home
- * before we started), commit_probe.c, commit_open.c (number, open, begin),
+ * before we started), commit_probe.c, commit_retire.c (engines that always
+ * fail), commit_open.c (number, open, begin),
  * commit_expect.c (the tensors that engines expect), commit_end.c (receipts,
  * decision, swap, verdict), commit_tell.c (what people read).
  */
@@ -81,6 +82,8 @@ struct commit_io {
 		char *cause;		/* owned */
 	} *miss;
 	uint32_t probes_left;
+	struct commit_past *past;	/* recent decisions, newest first */
+	size_t npast;
 	struct loop_timer gather_timer;
 	struct engine **engine;		/* by engine id; host's */
 	struct engine_goal goal;
@@ -123,6 +126,13 @@ void commit_recover(struct commit_io *c);
 int commit_over_find(struct commit_io *c);
 /* Ends the run with that decision's verdict: nothing is sent to engines. */
 int commit_over_end(struct commit_io *c);
+
+/* commit_retire.c */
+/* Reads the decisions that commit_retired() goes by. */
+int commit_past_read(struct commit_io *c);
+void commit_past_release(struct commit_io *c);
+/* 0; -E_UNAVAIL, logged: a probed engine that is not to be tried again. */
+int commit_retired(const struct commit_io *c, const struct engine *e);
 
 /* commit_open.c */
 void commit_open(struct commit_io *c);

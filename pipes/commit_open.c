@@ -211,6 +211,7 @@ static void refresh(struct commit_io *c)
 		struct m_opened_engine *w = &c->who[i];
 
 		w->excluded = c->m.engine[i].out;
+		w->tried = c->m.engine[i].touched;
 		w->held = l->held;
 		w->poisoned = l->poisoned;
 		w->previous = slice_of(l->previous ? l->previous : "");

@@ -18,13 +18,19 @@ void commit_ask_all(struct commit_io *c, enum engine_call call, int64_t ms)
 
 void commit_probe(struct commit_io *c)
 {
+	int rc;
+
 	/* Excluded before we were killed: its cancel may not have arrived. */
 	for (uint32_t i = 0; i < c->m.nengines; i++)
 		if (c->m.engine[i].out)
 			bring_it(&c->bring, c->engine[i], HE_BACK);
 	c->miss = xcalloc(c->m.nengines, sizeof *c->miss);
 	c->probes_left = commit_in(&c->m);
-	commit_ask_all(c, EC_PROBE, c->conf->engine_timeout_ms);
+	rc = commit_past_read(c);
+	if (rc < 0)
+		commit_fail(c, rc);
+	else
+		commit_ask_all(c, EC_PROBE, c->conf->engine_timeout_ms);
 }
 
 static void forget(struct commit_io *c)
@@ -177,6 +183,8 @@ static int check(struct commit_io *c, struct engine *e)
 	for (uint32_t i = 0;
 	     rc == 0 && c->plan.kind == RUN_JOIN && i < e->nparts; i++)
 		rc = check_join(c, e, &e->part[i]);
+	if (rc == 0 && c->m.state == CS_PROBE)
+		rc = commit_retired(c, e);
 	log_quiet_thread(quiet);
 	return rc;
 }

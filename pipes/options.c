@@ -184,6 +184,13 @@ static const struct opt commit_rows[] = {
 	  .value = "K",
 	  .min = 1,
 	  .help = "publish if at least K engines hold it; default: all" },
+	{ .name = "retire-after",
+	  OPT_TO_UINT(struct commit_conf, retire_after),
+	  .value = "K",
+	  .def = "3",
+	  .max = COMMIT_RETIRE_MAX,
+	  .help = "with --min-engines: leave out, untried, an engine that "
+		  "failed in each of the last K versions; 0: try it always" },
 	{ .name = "accept-proof",
 	  OPT_TO_CHOICE(struct commit_conf, accept_proof),
 	  .def = "copied",

@@ -9,6 +9,8 @@
 
 #include "common/opt.h"
 
+#define COMMIT_RETIRE_MAX 16	/* versions */
+
 enum pause_mode { PAUSE_KEEP, PAUSE_ABORT };
 enum on_failure { ON_FAILURE_KEEP, ON_FAILURE_ROLLBACK };
 enum order { ORDER_AUTO, ORDER_WAVE, ORDER_WINDOW };
@@ -50,6 +52,7 @@ struct commit_conf {
 	struct opt_common common;
 	uint64_t weight_version;	/* 0: highest + 1 */
 	uint64_t min_engines;		/* 0: all */
+	uint64_t retire_after;		/* versions; 0: never */
 	unsigned accept_proof;		/* enum proof_level */
 	unsigned expect;		/* enum expectation */
 	int64_t engine_timeout_ms, load_timeout_ms, stage_timeout_ms;

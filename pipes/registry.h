@@ -93,6 +93,8 @@ int registry_highest(struct registry *r, uint64_t *version);
 /* 1 and the lowest decided number above after, 0 if there is none: as numbers
  * only go up, each is met once by who asks on from the last. */
 int registry_next(struct registry *r, uint64_t after, uint64_t *version);
+/* Highest decided numbers, descending, into v[n].  How many. */
+int registry_last(struct registry *r, uint64_t *v, size_t n);
 /* 1 and the decision of a version, 0 if it is not decided. */
 int registry_decision(struct registry *r, uint64_t version,
 		      struct reg_rec *out);

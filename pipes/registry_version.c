@@ -133,32 +133,39 @@ static int is_decided(struct registry *r, uint64_t version)
 	return rc;
 }
 
+int registry_last(struct registry *r, uint64_t *v, size_t n)
+{
+	uint64_t *all;
+	size_t count, got = 0;
+	int rc = io_fsync_dir(r->versions_fd);
+
+	if (rc == 0)
+		rc = list_versions(r, &all, &count);
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; rc >= 0 && i < count && got < n; i++) {
+		rc = is_decided(r, all[i]);
+		if (rc > 0)
+			v[got++] = all[i];
+	}
+	free(all);
+	return rc < 0 ? rc : (int)got;
+}
+
 /* Looked for once: only the holder of the lock decides. */
 int registry_highest(struct registry *r, uint64_t *version)
 {
-	uint64_t *all, found = 0;
-	size_t n;
 	int rc;
 
-	if (r->knows_highest) {
-		*version = r->highest;
-		return 0;
+	if (!r->knows_highest) {
+		rc = registry_last(r, &r->highest, 1);
+		if (rc < 0)
+			return rc;
+		if (rc == 0)
+			r->highest = 0;
+		r->knows_highest = r->lock_fd >= 0;
 	}
-	rc = io_fsync_dir(r->versions_fd);
-	if (rc < 0)
-		return rc;
-	rc = list_versions(r, &all, &n);
-	for (size_t i = 0; rc == 0 && i < n && found == 0; i++) {
-		rc = is_decided(r, all[i]);
-		if (rc > 0)
-			found = all[i];
-		rc = rc < 0 ? rc : 0;
-	}
-	free(all);
-	if (rc < 0)
-		return rc;
-	r->knows_highest = r->lock_fd >= 0;
-	r->highest = *version = found;
+	*version = r->highest;
 	return 0;
 }
 

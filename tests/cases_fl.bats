@@ -90,6 +90,37 @@ load cases
 	assert_equal "$(serving a)" 2
 }
 
+@test "FL-04 after so many versions it is not tried again" {
+	base a
+	for n in 2 3 4 5; do
+		fake c die-bucket=0 serving=1
+		fleet a c
+		run --separate-stderr push "$T/two" --min-engines 1 \
+			--weight-version "$n" --retire-after 3
+		assert_equal "$status" 3
+		[[ $stderr == *"engine c"* ]]
+		[ "$n" -eq 5 ] || assert_equal "$(asked c begin)" 1
+		[ "$n" -eq 5 ] || rm "$T/c.sock" "$T/c.sock.fd"
+	done
+	[[ $stderr == *"the last 3 versions and is retired"*"--only c"* ]]
+	assert_equal "$(asked c begin)" 0
+	assert_equal "$(serving a)" 5
+	# Too few are left: stopped, with the cause.
+	fleet a c d
+	run --separate-stderr push "$T/one" --min-engines 2 \
+		--engine-timeout 500ms
+	refused 69 "engine c" retired d
+	assert_equal "$(serving a)" 5
+	# Who has caught up takes part again.
+	stop c
+	fleet a c
+	engine c
+	push "$T/two" --only c >/dev/null 2>&1
+	assert_equal "$(serving c)" 5
+	push "$T/one" --min-engines 1 >/dev/null 2>&1
+	assert_equal "$(serving a) $(serving c)" "6 6"
+}
+
 @test "FL-05 paused here, refused there: all that were paused are resumed" {
 	checkpoints
 	engine a --on-pause "echo p >>'$T/a.log'" --on-resume "echo r >>'$T/a.log'"
