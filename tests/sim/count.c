@@ -1,6 +1,7 @@
 #include "count.h"
 
 #include "common/fsm.h"
+#include "world.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -15,7 +16,11 @@ int __wrap_fsm_step(const struct fsm_table *t, uint8_t *state, void *machine,
 int __wrap_fsm_step(const struct fsm_table *t, uint8_t *state, void *machine,
 		    uint8_t on, const void *event)
 {
+	uint8_t from = *state;
 	int row = __real_fsm_step(t, state, machine, on, event);
+
+	if (row >= 0 && t->edges[row].to != from)
+		world_entered(t, t->edges[row].to);
 
 	for (int i = 0; row >= 0 && i < COUNT_TABLES; i++) {
 		if (counts.edges[i].table && counts.edges[i].table != t)

@@ -114,11 +114,15 @@ ssize_t __wrap_preadv2(int fd, const struct iovec *v, int n, off_t off,
 	return __wrap_pread(fd, v[0].iov_base, v[0].iov_len, off);
 }
 
-/* The n-th change of the disk fails once: full, or broken. */
+/* The n-th change of the disk fails once: full, or broken; or all do. */
 bool disk_fails(void)
 {
 	struct proc *p = sim.p;
 
+	if (sim.now < sim.disk_full_until) {
+		errno = ENOSPC;
+		return true;
+	}
 	if (++p->writes != p->fail_at)
 		return false;
 	errno = rng_one_in(&sim.rng, 2) ? ENOSPC : EIO;
@@ -328,6 +332,8 @@ int __wrap_fstatvfs(int fd, struct statvfs *st);
 int __wrap_fstatvfs(int fd, struct statvfs *st)
 {
 	(void)fd;
-	*st = (struct statvfs){ .f_frsize = 4096, .f_bavail = 1 << 20 };
+	*st = (struct statvfs){ .f_frsize = 4096 };
+	if (sim.now >= sim.disk_full_until)
+		st->f_bavail = 1 << 20;
 	return 0;
 }

@@ -3,6 +3,12 @@
 
 #include "watch.h"
 
+#include "pipes/admit.h"
+#include "pipes/commit.h"
+#include "pipes/engine.h"
+#include "pipes/homing.h"
+#include "pipes/transfer.h"
+
 #include <signal.h>
 #include <string.h>
 
@@ -22,6 +28,7 @@ static const char *const fault_names[] = {
 	[FAULT_TWICE] = "twice",
 	[FAULT_LIE] = "lie",
 	[FAULT_ECHO] = "echo",
+	[FAULT_FULL] = "full",
 };
 static_assert(COUNT(fault_names) == FAULT_NKINDS, "name every fault");
 
@@ -158,6 +165,9 @@ void world_befall(void *arg_)
 		for (uint64_t i = 0; i < 1 + f->steps % 8; i++)
 			net_echo(&r);
 		break;
+	case FAULT_FULL:
+		sim.disk_full_until = sim.now + f->len;
+		break;
 	case FAULT_POWER:
 		power_cut();
 		sim_at(sim.now, after_power_cut, NULL);
@@ -176,6 +186,40 @@ void world_befall(void *arg_)
 	}
 }
 
+/* ---- when ---- */
+
+#define SOON_NS (20 * SIM_MS) /* after a machine has entered a state */
+
+static const struct fsm_table *const machines[] = {
+	&admit_table,	&transfer_table,    &commit_table,
+	&homing_table,	&engine_slot_table, &engine_gate_table,
+	&commit_table, /* what most rows depend on */
+};
+
+void world_entered(const struct fsm_table *machine, uint8_t state)
+{
+	for (uint32_t i = 0; i < world.nfaults; i++) {
+		struct fault *f = &world.fault[i];
+
+		if (f->machine != machine || f->state != state || f->met ||
+		    f->push != world.now || !(world.only >> i & 1))
+			continue;
+		f->met = true;
+		sim_at(sim.now + f->when, world_befall, f);
+	}
+}
+
+static void choose_moment(struct rng *r, struct fault *f)
+{
+	if (rng_one_in(r, 3)) {
+		f->when = (int64_t)rng_below(r, BEFALLS_MS * SIM_MS);
+		return;
+	}
+	f->machine = machines[rng_below(r, COUNT(machines))];
+	f->state = (uint8_t)rng_below(r, f->machine->nstates);
+	f->when = (int64_t)rng_below(r, rng_one_in(r, 2) ? SIM_MS : SOON_NS);
+}
+
 static int64_t length(struct rng *r)
 {
 	/* Mostly shorter than all time-outs, at times longer than most. */
@@ -190,7 +234,7 @@ void world_make_fault(struct rng *r, struct fault *f)
 	if (rng_one_in(r, 2))
 		f->kind = (enum fault_kind)rng_below(r, 2);
 	f->push = (uint32_t)rng_below(r, world.pushes - 1);
-	f->when = (int64_t)rng_below(r, BEFALLS_MS * SIM_MS);
+	choose_moment(r, f);
 	f->steps = rng_below(r, rng_one_in(r, 2) ? 60 : 400);
 	f->len = length(r);
 	f->who = (uint32_t)(STAGE_PLAN + rng_below(r, STAGE_N - STAGE_PLAN));

@@ -13,6 +13,7 @@
  */
 #include "sim.h"
 
+#include "common/fsm.h"
 #include "count.h"
 #include "mutant.h"
 #include "world.h"
@@ -81,9 +82,12 @@ static void print_schedule(uint64_t only)
 		const struct fault *f = &world.fault[i];
 
 		if (only >> i & 1)
-			printf("  fault %u: push r%u, after %.3f s: %s %u, "
-			       "step %llu, %.3f s\n",
+			printf("  fault %u: push r%u, %.6f s after %s %s: "
+			       "%s %u, step %llu, %.3f s\n",
 			       i, f->push, (double)f->when / 1e9,
+			       f->machine ? f->machine->name : "its",
+			       f->machine ? f->machine->states[f->state]
+					  : "start",
 			       world_fault_name(f->kind), f->who,
 			       (unsigned long long)f->steps,
 			       (double)f->len / 1e9);

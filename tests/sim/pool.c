@@ -1,6 +1,6 @@
 /* common/pool.h without threads: each job is a task of the process, and may
  * take any time. */
-#include "sim.h"
+#include "world.h"
 
 #include "common/err.h"
 #include "common/pool.h"
@@ -8,8 +8,7 @@
 #include <stdlib.h>
 
 #define JOB_NS (3 * SIM_MS)	/* at most, mostly */
-#define SLOW_NS (3000 * SIM_MS) /* at most, one in SLOW_ONE_IN */
-#define SLOW_ONE_IN 50
+#define SLOW_NS (3000 * SIM_MS) /* at most, one in world.slow_one_in */
 
 struct pool {
 	unsigned threads, running;
@@ -55,7 +54,7 @@ static void add(struct job ***end, struct job *j)
 
 static int64_t takes(void)
 {
-	uint64_t most = rng_one_in(&sim.rng, SLOW_ONE_IN) ? SLOW_NS : JOB_NS;
+	uint64_t most = rng_one_in(&sim.rng, world.slow_one_in) ? SLOW_NS : JOB_NS;
 
 	return (int64_t)rng_below(&sim.rng, most);
 }

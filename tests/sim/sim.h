@@ -48,7 +48,7 @@
 #define SIM_NEVER INT64_MAX
 
 #define FDS_MAX 128
-#define TASKS_MAX 8	/* of one process */
+#define TASKS_MAX 12	/* of one process */
 #define PROCS_MAX 24	/* that live at once */
 
 /* ---- chance ---- */
@@ -107,6 +107,7 @@ struct sim {
 	char boot_id[37];
 	uint64_t hash, steps, seed;
 	uint64_t disk_slow_ns;	/* of an fsync, at most */
+	int64_t disk_full_until;
 	const char *broken;	/* invariant that was found broken */
 	char why[512];
 	FILE *trace;

@@ -11,6 +11,8 @@
 #define RESTART_MS 400	  /* an engine's service manager, at most */
 #define PUSH_END_MS 10000 /* as pipes/push.c */
 #define TICK_MS 100
+#define HOOK_MS 2000
+#define ECHO_MS 300 /* after a stage is started again, at most */
 
 static prog_main *const programs[STAGE_N] = {
 	[STAGE_PLAN] = plan_main,
@@ -128,6 +130,14 @@ void story_start_engine(void *arg_)
 	arg(&a, "--listen=ipc:///sock/e%u", i);
 	arg(&a, "--copy-threads=1");
 	arg(&a, "--keep=%u", 1 + (i & 1));
+	if (world.hooks) {
+		arg(&a, "--on-pause=pause");
+		arg(&a, "--on-swap=swap");
+		arg(&a, "--on-resume=resume");
+		arg(&a, "--hook-timeout=%lldms", (long long)HOOK_MS);
+	}
+	if (world.post_load)
+		arg(&a, "--post-load=post-load");
 	sinks(f);
 	world.engine[i] = proc_start(name, engine_main, a.v, f);
 	world.engine[i]->where = i;
@@ -269,6 +279,20 @@ static int code_of(const struct push *p)
 	return supervisor_code(&p->sup);
 }
 
+static void echo(void *unused)
+{
+	(void)unused;
+	net_echo(&sim.rng);
+}
+
+/* What who died had sent may still be on its way. */
+static void hear_again(void)
+{
+	for (int i = 0; i < 3; i++)
+		sim_at(sim.now + (int64_t)rng_below(&sim.rng, ECHO_MS * SIM_MS),
+		       echo, NULL);
+}
+
 static void push_act(struct push *p, enum stage_id id, enum sup_action a)
 {
 	struct due *d;
@@ -283,6 +307,8 @@ static void push_act(struct push *p, enum stage_id id, enum sup_action a)
 		break;
 	case SUP_START:
 		start_stage(p, id, NULL, NULL, true);
+		if (world.echoes)
+			hear_again();
 		break;
 	case SUP_TERMINATE:
 		signal_all(p, SIGTERM);

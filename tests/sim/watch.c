@@ -244,6 +244,12 @@ static uint64_t seq_of(const struct msg *m)
 	}
 }
 
+/* Is it answered when its hook has ended, whatever has begun meanwhile? */
+static bool is_of_gate(const struct asked *a)
+{
+	return a->type == M_pause || a->type == M_resume;
+}
+
 /* Anything but a refusal is an effect: it must not be of a stale request. */
 void watch_from_engine(uint32_t i, const void *conn, const struct msg *m,
 		       bool lied)
@@ -259,7 +265,7 @@ void watch_from_engine(uint32_t i, const void *conn, const struct msg *m,
 	a = seq ? find_asked(e, conn, seq) : NULL;
 	if (!a)
 		return;
-	if (a->stale || is_stale(e, a))
+	if (a->stale || (!is_of_gate(a) && is_stale(e, a)))
 		sim_break("I10",
 			  "engine-%u answers a %s of epoch %llu, %s.%u, and "
 			  "has acted on epoch %llu, instance %u%s",

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define SLOW_ONE_IN 50 /* of a pool's jobs, mostly */
+
 struct world world;
 
 const struct push *world_push(struct slice run)
@@ -19,6 +21,9 @@ const struct push *world_push(struct slice run)
 static void be_kind(void)
 {
 	sim.disk_slow_ns = 0;
+	sim.disk_full_until = 0;
+	world.hook_fails_one_in = world.hook_long_one_in = 0;
+	world.slow_one_in = SLOW_ONE_IN;
 	for (struct proc *p = sim.procs; p; p = p->next) {
 		p->kill_at = p->fail_at = 0;
 		if (p->stopped && strncmp(p->name, "engine-", 7) == 0)
@@ -59,7 +64,8 @@ void world_next_push(void *arg_)
 	for (uint32_t i = 0; i < world.nfaults; i++) {
 		struct fault *f = &world.fault[i];
 
-		if (f->push == p->index && (world.only >> i & 1))
+		if (f->push == p->index && !f->machine &&
+		    (world.only >> i & 1))
 			sim_at(sim.now + f->when, world_befall, f);
 	}
 }
@@ -86,12 +92,18 @@ static void choose_world(struct rng *r)
 	world.load_ms = 30000;
 	world.run_ms = 300000;
 	world.by_window = rng_one_in(r, 4);
-	world.min_engines = rng_one_in(r, 4)
+	world.min_engines = rng_one_in(r, 2)
 				    ? 1 + (uint32_t)rng_below(r, world.engines)
 				    : 0;
 	if (rng_one_in(r, 4))
 		sim.disk_slow_ns = (uint64_t)PICK(r, 5, 100, 1500) * SIM_MS;
-	world.nfaults = (uint32_t)rng_below(r, 5);
+	world.slow_one_in = (uint32_t)PICK(r, 4, SLOW_ONE_IN, SLOW_ONE_IN);
+	world.hooks = rng_one_in(r, 3);
+	world.post_load = rng_one_in(r, 5);
+	world.hook_fails_one_in = (uint32_t)PICK(r, 0, 3, 8);
+	world.hook_long_one_in = (uint32_t)PICK(r, 0, 2, 8);
+	world.echoes = rng_one_in(r, 2);
+	world.nfaults = (uint32_t)rng_below(r, 6);
 	for (uint32_t i = 0; i < world.nfaults; i++)
 		world_make_fault(r, &world.fault[i]);
 }

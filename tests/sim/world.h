@@ -28,13 +28,21 @@ enum fault_kind {
 	FAULT_TWICE,		/* a stage is started beside itself */
 	FAULT_LIE,		/* an engine's word is not true */
 	FAULT_ECHO,		/* old requests are heard again */
+	FAULT_FULL,		/* no room on any disk for a while */
 	FAULT_NKINDS
 };
+
+struct fsm_table;
 
 struct fault {
 	enum fault_kind kind;
 	uint32_t push, who;	/* stage or engine */
-	int64_t when, len;	/* ns after the push began; how long */
+	/* ns after the push began, or after a machine has entered a state;
+	 * how long */
+	int64_t when, len;
+	const struct fsm_table *machine;	/* NULL: at a time */
+	uint8_t state;
+	bool met;		/* the machine has entered it */
 	uint64_t steps;
 };
 
@@ -56,6 +64,11 @@ struct world {
 	int64_t stage_ms, engine_ms, load_ms, run_ms;
 	uint32_t min_engines;
 	bool by_window;
+	uint32_t slow_one_in;	/* of a pool's jobs */
+	/* Commands of the engines, and how many of them fail; 0: none. */
+	bool hooks, post_load;
+	uint32_t hook_fails_one_in, hook_long_one_in;
+	bool echoes;		/* what the dead had sent is heard again */
 	struct fault fault[FAULTS_MAX];
 	uint64_t only;		/* bit i: fault i happens */
 	struct push push[PUSHES_MAX];
@@ -73,5 +86,7 @@ const struct push *world_push(struct slice run);
 /* The files of a push's source, as they are. */
 struct node *world_source(uint32_t push);
 const char *world_fault_name(enum fault_kind k);
+/* A machine of the process that runs has entered a state. */
+void world_entered(const struct fsm_table *machine, uint8_t state);
 
 #endif
