@@ -13,7 +13,7 @@
 
 #define QUICK_NS (5 * SIM_MS)	/* at most, mostly */
 #define LONG_NS (3000 * SIM_MS) /* at most, some */
-#define LOOK_NS (100 * SIM_MS) /* at the cancel flag */
+#define LOOK_NS (100 * SIM_MS)	/* at the cancel flag */
 
 struct command {
 	struct file *file; /* NULL: nobody waits any more */

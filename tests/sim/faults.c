@@ -190,11 +190,12 @@ void world_befall(void *arg_)
 
 #define SOON_NS (20 * SIM_MS) /* after a machine has entered a state */
 
-static const struct fsm_table *const machines[] = {
-	&admit_table,	&transfer_table,    &commit_table,
-	&homing_table,	&engine_slot_table, &engine_gate_table,
-	&commit_table, /* what most rows depend on */
-};
+static const struct fsm_table
+	*const machines[] = {
+		&admit_table,  &transfer_table,	   &commit_table,
+		&homing_table, &engine_slot_table, &engine_gate_table,
+		&commit_table, /* what most rows depend on */
+	};
 
 void world_entered(const struct fsm_table *machine, uint8_t state)
 {

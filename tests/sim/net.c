@@ -23,6 +23,7 @@
 /* What was said to engines, to be heard once more. */
 struct echo {
 	struct frame *frame;
+	int pid; /* who sent it */
 	char endpoint[SOCK_PATH_MAX + 8];
 };
 
@@ -366,6 +367,7 @@ void net_remember(struct conn *c, struct slice frame)
 
 	sim_free(e->frame);
 	e->frame = net_frame(c, false, frame);
+	e->pid = sim.p->pid;
 	snprintf(e->endpoint, sizeof e->endpoint, "%s", c->endpoint);
 }
 
@@ -389,11 +391,14 @@ static struct conn *ghost_at(struct vsock *to, const char *endpoint)
 	return c;
 }
 
-void net_echo(struct rng *r)
+static size_t remembered(void)
 {
-	size_t n = echoes < ECHOES ? echoes : ECHOES;
-	const struct echo *e = n ? &echo[rng_below(r, n)] : NULL;
-	struct vsock *to = e ? listener_at(e->endpoint + strlen(IPC)) : NULL;
+	return echoes < ECHOES ? echoes : ECHOES;
+}
+
+static void hear_again(const struct echo *e)
+{
+	struct vsock *to = listener_at(e->endpoint + strlen(IPC));
 	struct conn *c;
 
 	if (!to || !to->sock)
@@ -401,6 +406,33 @@ void net_echo(struct rng *r)
 	c = ghost_at(to, e->endpoint);
 	net_send(c, net_frame(c, false,
 			      (struct slice){ e->frame->p, e->frame->n }));
+}
+
+void net_echo(struct rng *r)
+{
+	if (remembered())
+		hear_again(&echo[rng_below(r, remembered())]);
+}
+
+static bool lives(int pid)
+{
+	const struct proc *p = sim.procs;
+
+	while (p && p->pid != pid)
+		p = p->next;
+	return p != NULL;
+}
+
+void net_echo_of_dead(struct rng *r)
+{
+	const struct echo *found = NULL;
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < remembered(); i++)
+		if (!lives(echo[i].pid) && rng_one_in(r, ++n))
+			found = &echo[i];
+	if (found)
+		hear_again(found);
 }
 
 void net_begin(void)

@@ -54,7 +54,8 @@ static void add(struct job ***end, struct job *j)
 
 static int64_t takes(void)
 {
-	uint64_t most = rng_one_in(&sim.rng, world.slow_one_in) ? SLOW_NS : JOB_NS;
+	uint64_t most =
+		rng_one_in(&sim.rng, world.slow_one_in) ? SLOW_NS : JOB_NS;
 
 	return (int64_t)rng_below(&sim.rng, most);
 }

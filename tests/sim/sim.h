@@ -246,6 +246,7 @@ void net_proc_gone(struct proc *p);
 void net_cut(struct rng *r);
 /* A request to an engine is heard once more, perhaps much later. */
 void net_echo(struct rng *r);
+void net_echo_of_dead(struct rng *r);
 void net_stall(struct rng *r, int64_t ns);
 void pass_close(struct file *f);
 bool pass_is_readable(const struct file *f);

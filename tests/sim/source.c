@@ -74,10 +74,10 @@ void story_make_source(uint32_t push, uint32_t shards, uint32_t tensors,
 	disk_put(path, config, sizeof config - 1);
 }
 
-struct node *world_source(uint32_t push)
+struct node *world_source(uint32_t source)
 {
 	char path[32];
 
-	snprintf(path, sizeof path, "/src/%u", push);
+	snprintf(path, sizeof path, "/src/%u", source);
 	return disk_find(disk_root(), path, true);
 }

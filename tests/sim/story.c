@@ -49,9 +49,30 @@ static void args_release(struct args *a)
 		sim_free(a->v[--a->n]);
 }
 
+const char *world_registry(const struct push *p)
+{
+	return p->kind == PUSH_FOREIGN ? "/reg2" : "/reg";
+}
+
+/* Planned from what the registry knows. */
+static void again_args(struct args *a, const struct push *p)
+{
+	arg(a, "--registry=%s", world_registry(p));
+	if (p->kind == PUSH_BACK) {
+		arg(a, "--to=%llu", (unsigned long long)p->number);
+		return;
+	}
+	for (uint32_t i = 0; i < p->nfleet; i++)
+		arg(a, "--only=engine-%u", p->fleet[i]);
+}
+
 static void plan_args(struct args *a, const struct push *p)
 {
-	arg(a, "--source=/src/%u", p->index);
+	if (p->kind == PUSH_BACK || p->kind == PUSH_JOIN) {
+		again_args(a, p);
+		return;
+	}
+	arg(a, "--source=/src/%u", p->source);
 	for (uint32_t i = 0; i < world.engines; i++)
 		arg(a, "--engine=ipc:///sock/e%u", i);
 	arg(a, "--bucket-size=%llu", (unsigned long long)world.bucket_size);
@@ -68,9 +89,11 @@ static void admit_args(struct args *a)
 		arg(a, "--order=window");
 }
 
-static void commit_args(struct args *a)
+static void commit_args(struct args *a, const struct push *p)
 {
-	arg(a, "--registry=/reg");
+	arg(a, "--registry=%s", world_registry(p));
+	if (p->number && p->kind != PUSH_BACK)
+		arg(a, "--weight-version=%llu", (unsigned long long)p->number);
 	arg(a, "--engine-timeout=%lldms", (long long)world.engine_ms);
 	arg(a, "--load-timeout=%lldms", (long long)world.load_ms);
 	arg(a, "--run-timeout=%lldms", (long long)world.run_ms);
@@ -88,7 +111,7 @@ static void stage_args(struct args *a, const struct push *p, enum stage_id id,
 	else if (id == STAGE_ADMIT)
 		admit_args(a);
 	else if (id == STAGE_COMMIT)
-		commit_args(a);
+		commit_args(a, p);
 	arg(a, "--stage-timeout=%lldms", (long long)world.stage_ms);
 	if (with_run)
 		arg(a, "--run=/run/%s", p->run);
@@ -282,7 +305,7 @@ static int code_of(const struct push *p)
 static void echo(void *unused)
 {
 	(void)unused;
-	net_echo(&sim.rng);
+	net_echo_of_dead(&sim.rng);
 }
 
 /* What who died had sent may still be on its way. */
@@ -339,6 +362,67 @@ static void tick(void *arg_)
 	sim_at(sim.now + TICK_MS * SIM_MS, tick, p);
 }
 
+/* ---- what it is about ---- */
+
+static const char *const kind_names[] = {
+	[PUSH_ALL] = "all",	    [PUSH_JOIN] = "join",
+	[PUSH_BACK] = "back",	    [PUSH_AGAIN] = "again",
+	[PUSH_FOREIGN] = "foreign",
+};
+static_assert(COUNT(kind_names) == PUSH_NKINDS, "name every kind");
+
+/* Every engine belongs to the first registry. */
+static bool all_are_owned(void)
+{
+	char path[48];
+	struct msg m;
+
+	for (uint32_t i = 0; i < world.engines; i++) {
+		snprintf(path, sizeof path, "/store/%u/fence", i);
+		if (!seen_record(path, true, M_fence_file, &m))
+			return false;
+	}
+	return true;
+}
+
+static uint64_t any_decided(void)
+{
+	uint64_t found = 0, n = 0;
+
+	for (uint64_t v = 1; v < VERSIONS_MAX; v++)
+		if (watch.decided[v].is && rng_one_in(&sim.rng, ++n))
+			found = v;
+	return found;
+}
+
+static void choose_fleet(struct push *p)
+{
+	p->nfleet = 0;
+	for (uint32_t i = 0; i < world.engines; i++)
+		if (p->kind != PUSH_JOIN || rng_one_in(&sim.rng, 2))
+			p->fleet[p->nfleet++] = i;
+	if (p->nfleet == 0)
+		p->fleet[p->nfleet++] = 0;
+}
+
+/* Of what was published before; if nothing was, a plain one. */
+static void choose_subject(struct push *p)
+{
+	uint64_t number = any_decided();
+
+	if (p->kind == PUSH_FOREIGN ? !all_are_owned() : !number)
+		p->kind = PUSH_ALL;
+	p->source = p->index;
+	if (p->kind == PUSH_BACK || p->kind == PUSH_AGAIN)
+		p->number = number;
+	else if (p->kind == PUSH_ALL && p->index + 1 < world.pushes &&
+		 rng_one_in(&sim.rng, 4))
+		p->number = watch.top + rng_below(&sim.rng, 4);
+	if (p->kind == PUSH_AGAIN && !rng_one_in(&sim.rng, 4))
+		p->source = watch.decided[number].source;
+	choose_fleet(p);
+}
+
 void story_start_push(struct push *p)
 {
 	struct file *in = NULL, *end[2];
@@ -346,6 +430,9 @@ void story_start_push(struct push *p)
 
 	p->began = sim.now;
 	p->live = true;
+	choose_subject(p);
+	sim_tell("push %s: %s %llu", p->run, kind_names[p->kind],
+		 (unsigned long long)p->number);
 	snprintf(path, sizeof path, "/run/%s", p->run);
 	disk_mkdirs(path);
 	supervisor_init(&p->sup);

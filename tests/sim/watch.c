@@ -153,18 +153,30 @@ static void take_held(struct seen_engine *e, const struct m_held *h)
 	e->sealed = e->sealed || h->sealed;
 }
 
+/* What was published before: its bytes tell which. */
+static uint32_t source_of(const struct digest *content)
+{
+	const struct decided *v = seen_content(content);
+
+	return v ? v->source : PUSHES_MAX;
+}
+
 static void take_receipt(struct seen_engine *e, uint32_t i,
 			 const struct m_receipt *r, bool lied)
 {
 	const struct push *p = world_push(r->run);
+	uint32_t source;
 
 	e->gave_receipt = true;
 	e->received = r->received;
 	e->lied = e->lied || lied;
 	if (lied || !p)
 		return;
-	if (!seen_bytes(i, "staging", r->version, p->index) &&
-	    !seen_bytes(i, "versions", r->version, p->index))
+	source = p->source;
+	if (p->kind == PUSH_BACK || p->kind == PUSH_JOIN)
+		source = source_of(&r->received);
+	if (!seen_bytes(i, "staging", r->version, source) &&
+	    !seen_bytes(i, "versions", r->version, source))
 		sim_break("I1",
 			  "engine-%u gives a receipt of version %llu, "
 			  "whose bytes are not those of the source",

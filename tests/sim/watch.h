@@ -64,7 +64,7 @@ struct seen_run {
 
 struct decided {
 	bool is;
-	uint32_t push;
+	uint32_t push, source;
 	struct digest content;
 };
 
@@ -84,9 +84,11 @@ bool seen_record(const char *path, bool durable, enum msg_type type,
 		 struct msg *m);
 /* Is this version decided, by this push, and for good? */
 bool seen_decided(uint64_t version, bool durable);
-/* Do the engine's bytes under this number equal that push's source? */
+/* Do the engine's bytes under this number equal that source? */
 bool seen_bytes(uint32_t engine, const char *where, uint64_t version,
-		uint32_t push);
+		uint32_t source);
+/* A decided version with this content; NULL: none. */
+const struct decided *seen_content(const struct digest *content);
 
 void watch_from_engine(uint32_t e, const void *conn, const struct msg *m,
 		       bool lied);
@@ -97,8 +99,10 @@ void watch_link(struct proc *from, const void *conn, const struct msg *m,
 		bool sent);
 /* Is there a bucket that no credit could hold? (I8) */
 bool watch_oversize(uint32_t push);
-/* The engines of a wave: *first up to, not including, *end. */
-void watch_wave(uint32_t wave, uint32_t *first, uint32_t *end);
+/* The engines of a wave by their numbers in the plan: *first up to, not
+ * including, *end. */
+void watch_wave(const struct push *p, uint32_t wave, uint32_t *first,
+		uint32_t *end);
 void watch_end_of_world(void);
 
 #endif

@@ -77,22 +77,31 @@ static bool same_file(const struct node *dir, const struct entry *e)
 	       memcmp(n->data, e->node->data, n->size) == 0;
 }
 
-bool seen_bytes(uint32_t engine, const char *where, uint64_t version,
-		uint32_t push)
+const struct decided *seen_content(const struct digest *content)
 {
-	const struct node *source = world_source(push), *slot;
+	for (uint64_t v = 1; v < VERSIONS_MAX; v++)
+		if (watch.decided[v].is &&
+		    memcmp(&watch.decided[v].content, content, 16) == 0)
+			return &watch.decided[v];
+	return NULL;
+}
+
+bool seen_bytes(uint32_t engine, const char *where, uint64_t version,
+		uint32_t from)
+{
+	const struct node *source = world_source(from), *slot;
 	char path[64];
 
 	snprintf(path, sizeof path, "/store/%u/%s/%06llu", engine, where,
 		 ULL(version));
 	slot = find(path, false);
-	if (!slot || slot->in.n != source->in.n)
+	if (!source || !slot || slot->in.n != source->in.n)
 		return false;
 	for (size_t i = 0; i < source->in.n; i++) {
 		if (same_file(slot, &source->in.v[i]))
 			continue;
-		sim_tell("%s differs from %s of r%u", path,
-			 source->in.v[i].name, push);
+		sim_tell("%s differs from %s of source %u", path,
+			 source->in.v[i].name, from);
 		return false;
 	}
 	return true;
@@ -103,14 +112,15 @@ bool seen_bytes(uint32_t engine, const char *where, uint64_t version,
 /* Buckets reserved for engines that are in.  A grant to a wave whose engines
  * are all excluded may be on its way to transfer when that is drained: it
  * holds nobody's memory. */
-static uint32_t reserved(const struct m_decision *d, const struct seen_run *r)
+static uint32_t reserved(const struct m_decision *d, const struct push *p)
 {
+	const struct seen_run *r = &watch.run[p->index];
 	uint32_t n = 0;
 
 	for (uint32_t i = r->head; i < r->n; i++) {
 		uint32_t e, end;
 
-		watch_wave(r->grant[i].wave, &e, &end);
+		watch_wave(p, r->grant[i].wave, &e, &end);
 		while (e < end && d->engines.v[e].excluded)
 			e++;
 		n += e < end;
@@ -118,9 +128,18 @@ static uint32_t reserved(const struct m_decision *d, const struct seen_run *r)
 	return n;
 }
 
-static void check_receipts(const struct m_decision *d, const struct push *p)
+/* What transfer has read; of a rollback what was published before. */
+static bool is_of_source(const struct m_decision *d, const struct push *p)
 {
 	const struct seen_run *r = &watch.run[p->index];
+
+	if (p->kind == PUSH_BACK)
+		return seen_content(&d->content) != NULL;
+	return r->has_content && memcmp(&r->content, &d->content, 16) == 0;
+}
+
+static void check_receipts(const struct m_decision *d, const struct push *p)
+{
 	uint32_t in = 0;
 
 	for (uint32_t i = 0; i < world.engines; i++) {
@@ -139,9 +158,8 @@ static void check_receipts(const struct m_decision *d, const struct push *p)
 				  "version %llu is decided, and "
 				  "engine-%u has told of other bytes",
 				  ULL(d->version), i);
-		else if (!r->has_content ||
-			 memcmp(&e->received, &d->content, 16) ||
-			 memcmp(&r->content, &d->content, 16))
+		else if (memcmp(&e->received, &d->content, 16) ||
+			 !is_of_source(d, p))
 			sim_break("I1",
 				  "version %llu is decided, and the "
 				  "receipt of engine-%u is of other "
@@ -153,17 +171,18 @@ static void check_receipts(const struct m_decision *d, const struct push *p)
 	if (in < (world.min_engines ? world.min_engines : world.engines))
 		sim_break("I1", "version %llu is decided for %u engines",
 			  ULL(d->version), in);
-	if (reserved(d, r) > 0)
+	if (reserved(d, p) > 0)
 		sim_break("I1",
 			  "version %llu is decided, and %u buckets are "
 			  "reserved",
-			  ULL(d->version), reserved(d, r));
+			  ULL(d->version), reserved(d, p));
 }
 
 static void decided(uint64_t version)
 {
 	const struct push *p;
 	struct decided *v;
+	uint32_t source;
 	char path[64];
 	struct msg m;
 
@@ -180,9 +199,12 @@ static void decided(uint64_t version)
 	if (version <= watch.top)
 		sim_break("I12", "version %llu is decided after %llu",
 			  ULL(version), ULL(watch.top));
-	*v = (struct decided){ true, p->index, m.decision.content };
-	watch.top = version;
 	check_receipts(&m.decision, p);
+	source = p->source;
+	if (p->kind == PUSH_BACK && seen_content(&m.decision.content))
+		source = seen_content(&m.decision.content)->source;
+	*v = (struct decided){ true, p->index, source, m.decision.content };
+	watch.top = version;
 }
 
 /* ---- what is served ---- */
@@ -210,7 +232,7 @@ static uint64_t check_served(uint32_t e)
 			  "a power cut would take",
 			  e, ULL(version));
 	else if (!seen_bytes(e, "versions", version,
-			     watch.decided[version % VERSIONS_MAX].push))
+			     watch.decided[version % VERSIONS_MAX].source))
 		sim_break("I2",
 			  "engine-%u serves other bytes than those of "
 			  "version %llu",
@@ -272,6 +294,14 @@ static uint64_t number_of(const char *s)
 	return n;
 }
 
+/* dir: of a version. */
+static bool is_foreign(const struct node *dir)
+{
+	const struct node *reg = dir->parent ? dir->parent->parent : NULL;
+
+	return reg && reg->name && strcmp(reg->name, "reg") != 0;
+}
+
 void watch_named(struct node *dir, const char *name)
 {
 	struct proc *running = sim.p;
@@ -280,7 +310,10 @@ void watch_named(struct node *dir, const char *name)
 
 	sim.p = NULL;
 	if (strcmp(name, "decision") == 0 && dir->name &&
-	    disk_lookup(dir, name))
+	    disk_lookup(dir, name) && is_foreign(dir))
+		sim_break("I10", "a registry that owns no engine decides");
+	else if (strcmp(name, "decision") == 0 && dir->name &&
+		 disk_lookup(dir, name))
 		decided(number_of(dir->name));
 	if (strcmp(name, "current") == 0 && dir->parent && dir->parent->name &&
 	    strcmp(dir->parent->name, "store") == 0) {
@@ -315,6 +348,13 @@ void watch_power_cut(void)
 
 static bool run_is_decided(uint32_t push)
 {
+	const struct push *p = &world.push[push];
+
+	/* These decide nothing: it is published already. */
+	if (p->kind == PUSH_JOIN)
+		return watch.top > 0;
+	if (p->kind == PUSH_AGAIN && watch.decided[p->number].is)
+		return watch.decided[p->number].source == p->source;
 	for (uint64_t v = 1; v < VERSIONS_MAX; v++)
 		if (watch.decided[v].is && watch.decided[v].push == push &&
 		    seen_decided(v, false))
@@ -338,6 +378,30 @@ static void check_aborted(uint32_t push)
 	}
 }
 
+/* Published to all: each of them says so. */
+static void check_told_all(const struct push *p)
+{
+	uint64_t version = watch.top;
+
+	if (p->kind == PUSH_AGAIN)
+		version = p->number;
+	for (uint32_t i = 0; i < p->nfleet && !sim.broken; i++)
+		if (watch.engine[p->fleet[i]].said != version)
+			sim_break("I11",
+				  "r%u is published to all, and engine-%u "
+				  "serves %llu, not %llu",
+				  p->index, p->fleet[i],
+				  ULL(watch.engine[p->fleet[i]].said),
+				  ULL(version));
+}
+
+static bool decides(uint32_t push)
+{
+	const struct push *p = &world.push[push];
+
+	return p->kind == PUSH_ALL || p->kind == PUSH_BACK;
+}
+
 /* An exit code is a promise: 0 and 3 published, 1 and 2 not. */
 void watch_exit(struct proc *p)
 {
@@ -357,7 +421,9 @@ void watch_exit(struct proc *p)
 			  p->name, p->where, p->code);
 	if (p->code == 1 && strcmp(p->name, "commit") == 0)
 		check_aborted(p->where);
-	if ((p->code == 1 || p->code == 2) && is)
+	if (p->code == 0 && strcmp(p->name, "commit") == 0)
+		check_told_all(&world.push[p->where]);
+	if ((p->code == 1 || p->code == 2) && is && decides(p->where))
 		sim_break("I11", "%s of r%u ends with %d, and it is published",
 			  p->name, p->where, p->code);
 }

@@ -49,29 +49,35 @@ static void hello_of_admit(struct seen_run *r)
 	r->head = r->n = 0;
 }
 
-static bool is_complete(uint32_t e)
+static struct seen_engine *engine_of(const struct push *p, uint32_t e)
 {
-	const struct seen_engine *s = &watch.engine[e];
-
-	return s->sealed || s->out;
+	return &watch.engine[p->fleet[e]];
 }
 
-static void check_wave(uint32_t wave, uint32_t first, uint32_t count)
+/* One that serves a join's version from the start is not asked. */
+static bool is_complete(const struct push *p, uint32_t e)
 {
-	uint64_t limit = world.groups;
+	const struct seen_engine *s = engine_of(p, e);
 
-	if (limit == 0 || limit > world.engines)
-		limit = world.engines;
-	if (first != wave * limit || count == 0 || count > limit ||
-	    first + count > world.engines)
-		sim_break("I6", "wave %u is engines %u to %u, at most %llu",
-			  wave, first, first + count - 1, ULL(limit));
+	return s->sealed || s->out ||
+	       (p->kind == PUSH_JOIN && s->said == watch.top);
+}
+
+static void check_wave(const struct push *p, uint32_t wave, uint32_t first,
+		       uint32_t count)
+{
+	uint32_t from, end;
+
+	watch_wave(p, wave, &from, &end);
+	if (first != from || count == 0 || first + count != end)
+		sim_break("I6", "wave %u is engines %u to %u, not %u to %u",
+			  wave, first, first + count - 1, from, end - 1);
 	for (uint32_t e = 0; e < first && !world.by_window; e++)
-		if (!is_complete(e))
+		if (!is_complete(p, e))
 			sim_break("I6",
 				  "wave %u begins and engine-%u is not "
 				  "complete",
-				  wave, e);
+				  wave, p->fleet[e]);
 }
 
 static void check_credit(const struct seen_run *r)
@@ -101,9 +107,10 @@ static void check_credit(const struct seen_run *r)
 			  ULL(fifo_n), ULL(fifo_bytes));
 }
 
-static void grant(struct seen_run *r, uint32_t push, const struct m_grant *g)
+static void grant(struct seen_run *r, const struct push *p,
+		  const struct m_grant *g)
 {
-	learn_plan(r, push);
+	learn_plan(r, p->index);
 	sim_tell("  wave %u bucket %u engines %u+%u", g->wave, g->bucket,
 		 g->first, g->count);
 	if (r->aborts)
@@ -113,7 +120,7 @@ static void grant(struct seen_run *r, uint32_t push, const struct m_grant *g)
 	r->grant[r->n].wave = g->wave;
 	r->grant[r->n].bucket = g->bucket;
 	r->grant[r->n++].back = false;
-	check_wave(g->wave, g->first, g->count);
+	check_wave(p, g->wave, g->first, g->count);
 	check_credit(r);
 }
 
@@ -129,93 +136,103 @@ static void released_to_admit(struct seen_run *r, const struct m_released *m)
 
 /* ---- transfer ---- */
 
-void watch_wave(uint32_t wave, uint32_t *first, uint32_t *end)
+void watch_wave(const struct push *p, uint32_t wave, uint32_t *first,
+		uint32_t *end)
 {
 	uint64_t limit = world.groups;
 
-	if (limit == 0 || limit > world.engines)
-		limit = world.engines;
+	if (limit == 0 || limit > p->nfleet)
+		limit = p->nfleet;
 	*first = wave * (uint32_t)limit;
 	*end = *first + (uint32_t)limit;
-	if (*end > world.engines)
-		*end = world.engines;
+	if (*end > p->nfleet)
+		*end = p->nfleet;
 }
 
-static void check_holds(const char *what, uint32_t first, uint32_t end,
-			uint32_t bucket)
+static void check_holds(const struct push *p, const char *what, uint32_t first,
+			uint32_t end, uint32_t bucket)
 {
 	for (uint32_t e = first; e < end; e++) {
-		const struct seen_engine *s = &watch.engine[e];
+		const struct seen_engine *s = engine_of(p, e);
 
 		if (!s->out && bucket < BUCKETS_MAX && !s->held[bucket])
 			sim_break("I7",
 				  "bucket %u is %s and engine-%u does "
 				  "not hold it",
-				  bucket, what, e);
+				  bucket, what, p->fleet[e]);
 	}
 }
 
-static void wave_has(const char *what, uint32_t wave, uint32_t bucket)
+static void wave_has(const struct push *p, const char *what, uint32_t wave,
+		     uint32_t bucket)
 {
 	uint32_t first, end;
 
-	watch_wave(wave, &first, &end);
-	check_holds(what, first, end, bucket);
+	watch_wave(p, wave, &first, &end);
+	check_holds(p, what, first, end, bucket);
 }
 
-static void drained(struct seen_run *r, const struct m_drained *d)
+static void drained(struct seen_run *r, const struct push *p,
+		    const struct m_drained *d)
 {
-	for (uint32_t e = 0; e < world.engines; e++)
-		if (!is_complete(e))
-			sim_break("I1", "drained, and engine-%u is not sealed",
-				  e);
 	r->content = d->content;
 	r->has_content = true;
+	if (p->kind == PUSH_AGAIN)
+		return; /* nobody was begun */
+	for (uint32_t e = 0; e < p->nfleet; e++)
+		if (!is_complete(p, e))
+			sim_break("I1", "drained, and engine-%u is not sealed",
+				  p->fleet[e]);
 }
 
-static void link_sent(struct proc *p, struct seen_run *r, const struct msg *m)
+static void admit_sent(struct seen_run *r, const struct push *p,
+		       const struct msg *m)
+{
+	if (m->type == M_hello)
+		hello_of_admit(r);
+	else if (m->type == M_grant)
+		grant(r, p, &m->grant);
+}
+
+static void transfer_sent(struct seen_run *r, const struct push *p,
+			  const struct msg *m)
 {
 	switch (m->type) {
-	case M_hello:
-		if (strcmp(p->name, "admit") == 0)
-			hello_of_admit(r);
-		break;
-	case M_grant:
-		if (strcmp(p->name, "admit") == 0)
-			grant(r, p->where, &m->grant);
-		break;
 	case M_released:
-		if (strcmp(p->name, "transfer") == 0)
-			wave_has("released", m->released.wave,
-				 m->released.bucket);
+		wave_has(p, "released", m->released.wave, m->released.bucket);
 		break;
 	case M_acked:
-		if (strcmp(p->name, "transfer") == 0)
-			wave_has("acked", m->acked.wave, m->acked.bucket);
+		wave_has(p, "acked", m->acked.wave, m->acked.bucket);
 		break;
 	case M_staged:
-		if (strcmp(p->name, "transfer") == 0)
-			check_holds("staged", 0, world.engines,
-				    m->staged.bucket);
+		check_holds(p, "staged", 0, p->nfleet, m->staged.bucket);
 		break;
 	case M_sealed:
-		if (m->sealed.engine < world.engines &&
-		    !is_complete(m->sealed.engine))
+		if (m->sealed.engine < p->nfleet &&
+		    !is_complete(p, m->sealed.engine))
 			sim_break("I6", "engine-%u is said to be sealed",
-				  m->sealed.engine);
+				  p->fleet[m->sealed.engine]);
 		break;
 	case M_drained:
-		if (strcmp(p->name, "transfer") == 0)
-			drained(r, &m->drained);
-		break;
-	case M_exclude:
-		if (strcmp(p->name, "commit") == 0 &&
-		    m->exclude.engine < world.engines)
-			watch.engine[m->exclude.engine].out = true;
+		drained(r, p, &m->drained);
 		break;
 	default:
 		break;
 	}
+}
+
+static void link_sent(struct proc *proc, struct seen_run *r,
+		      const struct msg *m)
+{
+	const struct push *p = &world.push[proc->where];
+
+	if (strcmp(proc->name, "admit") == 0)
+		admit_sent(r, p, m);
+	else if (strcmp(proc->name, "transfer") == 0)
+		transfer_sent(r, p, m);
+	else if (m->type == M_exclude && strcmp(proc->name, "commit") == 0 &&
+		 m->exclude.engine < p->nfleet)
+		engine_of(p, m->exclude.engine)->out = true;
 }
 
 /* An abort counts from whom the last hello came: an older instance is not
@@ -251,24 +268,33 @@ void watch_link(struct proc *p, const void *conn, const struct msg *m,
 
 /* ---- requests to engines ---- */
 
-static void offer(struct proc *p, uint32_t e, const struct m_offer *o)
+static uint32_t number_in_plan(const struct push *p, uint32_t engine)
 {
-	uint32_t first, end;
+	uint32_t e = 0;
 
-	if (watch.run[p->where].aborted_pid == p->pid)
+	while (e < p->nfleet && p->fleet[e] != engine)
+		e++;
+	return e;
+}
+
+static void offer(struct proc *proc, uint32_t engine, const struct m_offer *o)
+{
+	const struct push *p = &world.push[proc->where];
+	uint32_t first, end, e = number_in_plan(p, engine);
+
+	if (watch.run[p->index].aborted_pid == proc->pid)
 		sim_break("I6", "bucket %u is offered after the abort",
 			  o->bucket);
-	watch_wave(o->wave, &first, &end);
+	watch_wave(p, o->wave, &first, &end);
 	sim_tell("  wave %u bucket %u", o->wave, o->bucket);
 	if (e < first || e >= end)
-		sim_break("I6", "engine-%u is offered a bucket of wave %u", e,
-			  o->wave);
+		sim_break("I6", "engine-%u is not of wave %u", engine, o->wave);
 	for (uint32_t i = 0; i < first && !world.by_window; i++)
-		if (!is_complete(i))
+		if (!is_complete(p, i))
 			sim_break("I6",
-				  "engine-%u is offered a bucket and "
+				  "engine-%u is offered a bucket, and "
 				  "engine-%u is not complete",
-				  e, i);
+				  engine, p->fleet[i]);
 }
 
 static uint64_t number_of(struct slice s)

@@ -64,8 +64,7 @@ void world_next_push(void *arg_)
 	for (uint32_t i = 0; i < world.nfaults; i++) {
 		struct fault *f = &world.fault[i];
 
-		if (f->push == p->index && !f->machine &&
-		    (world.only >> i & 1))
+		if (f->push == p->index && !f->machine && (world.only >> i & 1))
 			sim_at(sim.now + f->when, world_befall, f);
 	}
 }
@@ -82,7 +81,7 @@ static uint64_t pick(struct rng *r, const uint64_t *v, size_t n)
 static void choose_world(struct rng *r)
 {
 	world.engines = (uint32_t)PICK(r, 1, 2, 2, 3, 3, 4);
-	world.pushes = rng_one_in(r, 4) ? 3 : 2;
+	world.pushes = (uint32_t)PICK(r, 2, 2, 3);
 	world.groups = rng_below(r, world.engines + 1);
 	world.buckets = PICK(r, 0, 1, 2, 3);
 	world.bytes = PICK(r, 0, 0, 200, 1000);
@@ -117,11 +116,16 @@ static void build(struct rng *r)
 	disk_mkdirs("/sock");
 	disk_mkdirs("/run");
 	disk_mkdirs("/reg")->mode = 0700;
+	disk_mkdirs("/reg2")->mode = 0700;
 	for (uint32_t i = 0; i < world.pushes; i++) {
 		struct push *p = &world.push[i];
 
 		p->index = i;
 		p->code = -1;
+		if (i > 0 && i + 1 < world.pushes)
+			p->kind = (enum push_kind)PICK(
+				r, PUSH_ALL, PUSH_JOIN, PUSH_JOIN, PUSH_BACK,
+				PUSH_BACK, PUSH_AGAIN, PUSH_FOREIGN);
 		snprintf(p->run, sizeof p->run, "r%u", i);
 		story_make_source(i, shards, tensors, r);
 	}

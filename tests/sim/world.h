@@ -46,8 +46,22 @@ struct fault {
 	uint64_t steps;
 };
 
+enum push_kind {
+	PUSH_ALL,	/* a checkpoint of its own */
+	PUSH_JOIN,	/* the published version, to some engines */
+	PUSH_BACK,	/* an older version under a new number */
+	PUSH_AGAIN,	/* a number that is decided */
+	PUSH_FOREIGN,	/* of a registry that owns none of the engines */
+	PUSH_NKINDS
+};
+
 struct push {
 	uint32_t index;
+	enum push_kind kind;
+	uint32_t source;	/* whose checkpoint it plans */
+	uint64_t number;	/* --weight-version, --to; 0: not given */
+	/* Its engines by their numbers in the plan. */
+	uint32_t fleet[ENGINES_MAX], nfleet;
 	char run[16];
 	struct supervisor sup;
 	struct proc *stage[STAGE_N];
@@ -83,8 +97,9 @@ extern struct world world;
 bool world_run(uint64_t seed, uint64_t only);
 /* Which push has this run; NULL: none. */
 const struct push *world_push(struct slice run);
-/* The files of a push's source, as they are. */
-struct node *world_source(uint32_t push);
+/* The files of a source, as they are. */
+struct node *world_source(uint32_t source);
+const char *world_registry(const struct push *p);
 const char *world_fault_name(enum fault_kind k);
 /* A machine of the process that runs has entered a state. */
 void world_entered(const struct fsm_table *machine, uint8_t state);
