@@ -123,8 +123,10 @@ static const enum http_op load[] = { HO_LOAD, HO_LOADED, HO_SUM, HO_FLUSH,
 				     HO_NONE };
 static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
 static const enum http_op resume[] = { HO_RESUME, HO_NONE };
-static const enum http_op back[] = { HO_FLUSH,	HO_LOAD,   HO_LOADED, HO_FLUSH,
-				     HO_RESUME, HO_HEALTH, HO_NONE };
+/* Paused first: an earlier attempt may have resumed it. */
+static const enum http_op back[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_FLUSH,
+				     HO_LOAD,	    HO_LOADED,	    HO_FLUSH,
+				     HO_RESUME,	    HO_HEALTH,	    HO_NONE };
 
 static const struct http_dialect sglang = {
 	.name = "sglang",

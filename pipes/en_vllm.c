@@ -132,9 +132,11 @@ static const enum http_op load[] = { HO_LOAD,  HO_LOADED,   HO_SUM,
 				     HO_NONE };
 static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
 static const enum http_op resume[] = { HO_RESUME, HO_NONE };
-static const enum http_op back[] = { HO_FLUSH,	HO_LOAD,     HO_LOADED,
-				     HO_FLUSH,	HO_FLUSH_MM, HO_FLUSH_ENCODER,
-				     HO_RESUME, HO_HEALTH,   HO_NONE };
+/* Paused first: an earlier attempt may have resumed it. */
+static const enum http_op back[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT,   HO_FLUSH,
+				     HO_LOAD,	    HO_LOADED,	      HO_FLUSH,
+				     HO_FLUSH_MM,   HO_FLUSH_ENCODER, HO_RESUME,
+				     HO_HEALTH,	    HO_NONE };
 
 static const struct http_dialect vllm = {
 	.name = "vllm",

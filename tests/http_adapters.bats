@@ -324,7 +324,6 @@ rolls_back() {
 	mkdir -p "$T/before"
 	echo old >"$T/before/model.safetensors"
 	client "$1" poisoned rollback "previous=$T/before" probe abort
-	# A paused vLLM only: the stand-in has just been started.
 	assert_line "abort ok"
 	run calls
 	assert_line --partial "\"$T/before\""
@@ -332,12 +331,11 @@ rolls_back() {
 		'(resume|continue)'
 }
 
-@test "HT-09 a rollback loads the recorded directory, then resumes" {
+@test "HT-09 a rollback pauses, loads the recorded directory, then resumes" {
 	serve a sglang
 	rolls_back sglang
 	: >"$T/calls"
 	serve a vllm
-	client vllm pause
 	rolls_back vllm
 }
 
