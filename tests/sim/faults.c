@@ -1,6 +1,7 @@
 /* What befalls the world. */
 #include "story.h"
 
+#include "server.h"
 #include "watch.h"
 
 #include "pipes/admit.h"
@@ -29,6 +30,7 @@ static const char *const fault_names[] = {
 	[FAULT_LIE] = "lie",
 	[FAULT_ECHO] = "echo",
 	[FAULT_FULL] = "full",
+	[FAULT_SERVER] = "server",
 };
 static_assert(COUNT(fault_names) == FAULT_NKINDS, "name every fault");
 
@@ -40,7 +42,7 @@ const char *world_fault_name(enum fault_kind k)
 static bool is_engine_fault(enum fault_kind k)
 {
 	return k == FAULT_KILL_ENGINE || k == FAULT_STOP_ENGINE ||
-	       k == FAULT_LIE;
+	       k == FAULT_LIE || k == FAULT_SERVER;
 }
 
 static struct proc *target(const struct fault *f)
@@ -95,6 +97,8 @@ static void power_cut(void)
 	}
 	for (struct proc *p = sim.procs; p; p = p->next)
 		proc_kill(p, SIGKILL);
+	for (uint32_t i = 0; i < world.engines; i++)
+		server_restart(i);
 }
 
 static void after_power_cut(void *arg_)
@@ -167,6 +171,9 @@ void world_befall(void *arg_)
 		break;
 	case FAULT_FULL:
 		sim.disk_full_until = sim.now + f->len;
+		break;
+	case FAULT_SERVER:
+		server_restart(f->who);
 		break;
 	case FAULT_POWER:
 		power_cut();

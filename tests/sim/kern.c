@@ -401,6 +401,7 @@ void kern_begin(uint64_t seed)
 	sim.wall0 = 1764547200 * SIM_S;
 	sim.last_pid = 100;
 	sim.hash = 0xcbf29ce484222325u;
+	memory_begin();
 	vars_begin();
 	nevents = 0;
 	order = 0;

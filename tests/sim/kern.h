@@ -27,6 +27,7 @@ void __real_free(void *p);
 void *__real_realloc(void *p, size_t n);
 
 void *must(void *p);			/* NULL: the end */
+void memory_begin(void);		/* of a seed */
 void memory_drop(struct proc *p);	/* all that it has */
 void memory_end(void);			/* all that the seed has */
 

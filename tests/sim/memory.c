@@ -120,6 +120,15 @@ void *__wrap_realloc(void *p, size_t n)
 	return q;
 }
 
+/* Of jansson, whose header doc.c alone includes: what it gives away is freed
+ * by who asked. */
+void json_set_alloc_funcs(void *(*get)(size_t), void (*put)(void *));
+
+void memory_begin(void)
+{
+	json_set_alloc_funcs(__wrap_malloc, __wrap_free);
+}
+
 void own_foreign(void *p, void (*end)(void *))
 {
 	struct owned *o;

@@ -73,7 +73,9 @@ static void plan_args(struct args *a, const struct push *p)
 		return;
 	}
 	arg(a, "--source=/src/%u", p->source);
-	for (uint32_t i = 0; i < world.engines; i++)
+	if (world.in_place)
+		arg(a, "--fleet=/fleet.yaml");
+	for (uint32_t i = 0; i < world.engines && !world.in_place; i++)
 		arg(a, "--engine=ipc:///sock/e%u", i);
 	arg(a, "--bucket-size=%llu", (unsigned long long)world.bucket_size);
 }
@@ -98,6 +100,8 @@ static void commit_args(struct args *a, const struct push *p)
 	arg(a, "--load-timeout=%lldms", (long long)world.load_ms);
 	arg(a, "--run-timeout=%lldms", (long long)world.run_ms);
 	arg(a, "--wait=60s");
+	if (world.in_place && world.rolls_back)
+		arg(a, "--on-failure=rollback");
 	if (world.min_engines)
 		arg(a, "--min-engines=%u", world.min_engines);
 }
@@ -118,6 +122,27 @@ static void stage_args(struct args *a, const struct push *p, enum stage_id id,
 }
 
 /* ---- engines ---- */
+
+void story_make_fleet(void)
+{
+	char text[1024];
+	int n = snprintf(text, sizeof text, "engines:\n");
+
+	for (uint32_t i = 0; i < world.engines; i++) {
+		n += snprintf(text + n, sizeof text - (size_t)n,
+			      "  - name: engine-%u\n"
+			      "    workers: [{endpoint: "
+			      "\"ipc:///sock/e%u\"}]\n",
+			      i, i);
+		if (i < world.engines - world.in_place)
+			continue;
+		n += snprintf(text + n, sizeof text - (size_t)n,
+			      "    kind: sglang\n"
+			      "    url: http://sim/%u\n",
+			      i);
+	}
+	disk_put("/fleet.yaml", text, (size_t)n);
+}
 
 static void engine_ended(struct proc *p, void *arg_)
 {

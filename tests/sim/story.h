@@ -18,6 +18,9 @@ void story_start_beside(struct push *p, enum stage_id id);
 void story_make_source(uint32_t push, uint32_t shards, uint32_t tensors,
 		       struct rng *r);
 
+/* For --fleet: where there are servers. */
+void story_make_fleet(void);
+
 void world_next_push(void *unused);	/* for sim_at() */
 void world_write_boot_id(void);
 void world_make_fault(struct rng *r, struct fault *f);

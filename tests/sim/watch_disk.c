@@ -1,4 +1,5 @@
 /* What is on the disk, and ends: I1, I2, I9, I11, I12, I13. */
+#include "server.h"
 #include "watch.h"
 
 #include "pipes/recfile.h"
@@ -482,6 +483,8 @@ void watch_end_of_world(void)
 			sim_break("I9", "engine-%u serves %llu, not %llu", e,
 				  ULL(watch.engine[e].said), ULL(watch.top));
 	}
+	if (!sim.broken)
+		servers_check_end();
 	check_left_behind();
 	for (uint32_t i = 0; i < world.pushes; i++) {
 		const struct push *p = &world.push[i];

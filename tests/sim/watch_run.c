@@ -136,17 +136,22 @@ static void released_to_admit(struct seen_run *r, const struct m_released *m)
 
 /* ---- transfer ---- */
 
+/* Engines of one kind are cut into waves; those in place come last. */
 void watch_wave(const struct push *p, uint32_t wave, uint32_t *first,
 		uint32_t *end)
 {
-	uint64_t limit = world.groups;
+	uint32_t most = world.groups ? (uint32_t)world.groups : p->nfleet;
+	uint32_t staged = 0, i = 0;
 
-	if (limit == 0 || limit > p->nfleet)
-		limit = p->nfleet;
-	*first = wave * (uint32_t)limit;
-	*end = *first + (uint32_t)limit;
-	if (*end > p->nfleet)
-		*end = p->nfleet;
+	while (staged < p->nfleet &&
+	       p->fleet[staged] < world.engines - world.in_place)
+		staged++;
+	for (*end = 0; i <= wave; i++) {
+		uint32_t of = *end < staged ? staged : p->nfleet;
+
+		*first = *end;
+		*end = of - *first > most ? *first + most : of;
+	}
 }
 
 static void check_holds(const struct push *p, const char *what, uint32_t first,

@@ -1,6 +1,7 @@
 /* A fleet and its pushes: what is drawn from a seed.  See world.h. */
 #include "story.h"
 
+#include "server.h"
 #include "watch.h"
 
 #include <string.h>
@@ -24,6 +25,7 @@ static void be_kind(void)
 	sim.disk_full_until = 0;
 	world.hook_fails_one_in = world.hook_long_one_in = 0;
 	world.slow_one_in = SLOW_ONE_IN;
+	world.http_fails_one_in = 0;
 	for (struct proc *p = sim.procs; p; p = p->next) {
 		p->kill_at = p->fail_at = 0;
 		if (p->stopped && strncmp(p->name, "engine-", 7) == 0)
@@ -102,6 +104,10 @@ static void choose_world(struct rng *r)
 	world.hook_fails_one_in = (uint32_t)PICK(r, 0, 3, 8);
 	world.hook_long_one_in = (uint32_t)PICK(r, 0, 2, 8);
 	world.echoes = rng_one_in(r, 2);
+	if (rng_one_in(r, 3))
+		world.in_place = 1 + (uint32_t)rng_below(r, world.engines);
+	world.http_fails_one_in = (uint32_t)PICK(r, 0, 15, 60);
+	world.rolls_back = rng_one_in(r, 2);
 	world.nfaults = (uint32_t)rng_below(r, 6);
 	for (uint32_t i = 0; i < world.nfaults; i++)
 		world_make_fault(r, &world.fault[i]);
@@ -129,6 +135,8 @@ static void build(struct rng *r)
 		snprintf(p->run, sizeof p->run, "r%u", i);
 		story_make_source(i, shards, tensors, r);
 	}
+	if (world.in_place)
+		story_make_fleet();
 	for (uint32_t i = 0; i < world.engines; i++) {
 		char path[32];
 
@@ -153,6 +161,7 @@ bool world_run(uint64_t seed, uint64_t only)
 	world = (struct world){ .only = only, .now = (uint32_t)-1 };
 	choose_world(&r);
 	build(&r);
+	servers_begin();
 	watch_begin();
 	sim_at(sim.now + 200 * SIM_MS, world_next_push, NULL);
 	sim_run(is_done);

@@ -29,6 +29,7 @@ enum fault_kind {
 	FAULT_LIE,		/* an engine's word is not true */
 	FAULT_ECHO,		/* old requests are heard again */
 	FAULT_FULL,		/* no room on any disk for a while */
+	FAULT_SERVER,		/* an in-place engine's starts again */
 	FAULT_NKINDS
 };
 
@@ -73,6 +74,9 @@ struct push {
 
 struct world {
 	uint32_t engines, pushes, nfaults;
+	/* The last of the engines are servers, with a store beside them. */
+	uint32_t in_place, http_fails_one_in;
+	bool rolls_back; /* --on-failure rollback */
 	uint64_t groups, buckets, bytes;	/* admit's limits */
 	uint64_t bucket_size;
 	int64_t stage_ms, engine_ms, load_ms, run_ms;
