@@ -4,6 +4,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "pipes/admit.h"
+#include "pipes/limits.h"
 #include "pipes/stageconf.h"
 #include "pipes/transport.h"
 
@@ -98,6 +99,13 @@ static int step(struct admission *a, const struct admit_event *e)
 
 /* ---- the plan ---- */
 
+static bool is_whole(const struct plan *p)
+{
+	const struct transport_ops *t = transport_find(p->transport);
+
+	return t && t->caps & TR_WHOLE;
+}
+
 static bool reads_once(const struct plan *p)
 {
 	const struct transport_ops *t = transport_find(p->transport);
@@ -117,7 +125,8 @@ static struct admit_limits limits(const struct admission *a)
 				  .buckets = c->buckets,
 				  .bytes = c->bytes };
 	bool window = c->order == ORDER_WINDOW ||
-		      (c->order == ORDER_AUTO && reads_once(&a->plan));
+		      (c->order == ORDER_AUTO && !is_whole(&a->plan) &&
+		       reads_once(&a->plan));
 
 	l.order = window ? ADM_BY_WINDOW : ADM_BY_WAVE;
 	return l;
@@ -162,6 +171,11 @@ static int take_plan(struct admission *a)
 	if (rc != 0)
 		return rc;
 	a->has_plan = true;
+	if (is_whole(&a->plan)) {
+		rc = limits_check_whole(&a->conf->limits, a->plan.transport);
+		if (rc < 0)
+			return rc;
+	}
 	l = limits(a);
 	big = admit_oversize(a->plan.bucket, a->plan.nbuckets, l.bytes);
 	if (big != ID_NONE)

@@ -95,20 +95,30 @@ static int make_room(int dirfd, const char *name, uint64_t size)
 	return fd;
 }
 
-int carry_make(int dirfd, const char *name, int from, bool *is_clone)
+int carry_new(int dirfd, const char *name, int from, bool *is_clone)
 {
 	struct stat st;
-	int fd, rc;
+	int fd;
 
 	if (fstat(from, &st) < 0)
 		return log_errno(E_IO, "stat %s", name);
 	fd = make_clone(dirfd, name, from);
 	*is_clone = fd >= 0;
-	if (fd == -E_AGAIN)
-		fd = make_room(dirfd, name, (uint64_t)st.st_size);
+	return fd == -E_AGAIN ? make_room(dirfd, name, (uint64_t)st.st_size)
+			      : fd;
+}
+
+int carry_make(int dirfd, const char *name, int from, bool *is_clone)
+{
+	int fd = carry_new(dirfd, name, from, is_clone), rc = 0;
+	struct stat st;
+
 	if (fd < 0)
 		return fd;
-	rc = take_looks(fd, &st, name);
+	if (fstat(from, &st) < 0)
+		rc = log_errno(E_IO, "stat %s", name);
+	if (rc == 0)
+		rc = take_looks(fd, &st, name);
 	if (rc == 0)
 		return fd;
 	close(fd);

@@ -22,6 +22,8 @@ int carry_check_room(int dirfd, const char *name, uint64_t need);
  * (not in memory) and nothing in it yet.  The descriptor, or a negative E_*, logged; no room:
  * "need X bytes, have Y". */
 int carry_make(int dirfd, const char *name, int from, bool *is_clone);
+/* The same, but ours, and with mode 0600. */
+int carry_new(int dirfd, const char *name, int from, bool *is_clone);
 /* Bytes [off, off + n) of one file to the same place of another. */
 int carry_range(int from, int to, uint64_t off, uint64_t n, const char *name);
 /* A whole file, durable. */

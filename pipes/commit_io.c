@@ -355,6 +355,7 @@ static void release(struct commit_io *c)
 	commit_probe_release(c);
 	commit_past_release(c);
 	free(c->token);
+	free(c->goal.place);
 	free(c->cause);
 	free(c->verdict_cause);
 	free(c->state);

@@ -4,6 +4,7 @@
 #include "common/http.h"
 #include "common/log.h"
 #include "common/units.h"
+#include "pipes/transport.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -169,6 +170,7 @@ static void list_files(struct commit_io *c)
 static int set_goal(struct commit_io *c)
 {
 	const struct plan *p = &c->plan;
+	const struct transport_ops *transport = transport_find(p->transport);
 	struct engine_goal *g = &c->goal;
 
 	g->registry = c->reg.id;
@@ -179,6 +181,7 @@ static int set_goal(struct commit_io *c)
 	g->structure = c->plan.structure;
 	g->share = c->share;
 	g->nshares = c->plan.nranks;
+	g->whole = transport && transport->caps & TR_WHOLE;
 	g->lease_ms = (uint64_t)c->conf->engine_timeout_ms;
 	g->model = c->plan.model ? c->plan.model : "";
 	g->token = c->token;

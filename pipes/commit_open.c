@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "pipes/vdir.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +286,15 @@ static int open_new(struct commit_io *c)
 	return registry_version_make(&c->reg, c->goal.version, c->s->run.dirfd);
 }
 
+/* The number is known now. */
+static void set_place(struct commit_io *c)
+{
+	free(c->goal.place);
+	c->goal.place = c->goal.whole
+				? vdir_path(c->plan.disk_dir, c->goal.version)
+				: NULL;
+}
+
 void commit_open(struct commit_io *c)
 {
 	int rc = c->resumed ? 0 : choose_number(c);
@@ -307,6 +317,7 @@ void commit_open(struct commit_io *c)
 		commit_fail(c, rc);
 		return;
 	}
+	set_place(c);
 	c->open_written = true;
 	tell_opened_ledger(c);
 	commit_feed(c, CE_OPENED, 0);

@@ -105,6 +105,7 @@ FILL(begin)
 	m->begin.proof = g->proof;
 	m->begin.worker = p->worker;
 	m->begin.workers = p->workers;
+	m->begin.whole = g->whole;
 	m->begin.files.v = (struct m_slotfile *)s->files;
 	m->begin.files.n = s->nfiles;
 }

@@ -25,15 +25,6 @@ typedef unsigned long long ull;
 	}                                                                 \
 	static void name##_(struct engine *e, const struct en_event *ev)
 
-static bool is_of_slot(const struct engine *e, const struct en_event *ev)
-{
-	bool versioned = ev->on == EN_OFFER || ev->on == EN_FINISH ||
-			 ev->on == EN_RECEIPT;
-
-	return ev->epoch == e->epoch &&
-	       (!versioned || ev->version == e->version);
-}
-
 GUARD(is_new)
 {
 	return ev->version > e->serving && e->gate != EN_SWAPPING;
@@ -45,6 +36,7 @@ GUARD(is_same)
 	return ev->epoch == e->epoch && ev->version == e->version &&
 	       ev->bytes == e->bytes && ev->buckets == e->buckets &&
 	       ev->worker == e->worker && ev->workers == e->workers &&
+	       ev->whole == e->whole &&
 	       digest_eq(&ev->structure, &e->structure);
 }
 
@@ -56,17 +48,28 @@ GUARD(is_newer)
 
 GUARD(is_slots)
 {
-	return is_of_slot(e, ev);
+	return engine_is_of_slot(e, ev);
+}
+
+/* A version comes in one way or the other. */
+GUARD(is_offered)
+{
+	return engine_is_of_slot(e, ev) && !e->whole;
+}
+
+GUARD(is_whole)
+{
+	return engine_is_of_slot(e, ev) && e->whole;
 }
 
 GUARD(is_full)
 {
-	return is_of_slot(e, ev) && e->held == e->buckets && e->busy == 0;
+	return is_offered_(e, ev) && e->held == e->buckets && e->busy == 0;
 }
 
 GUARD(is_fresh)
 {
-	return is_of_slot(e, ev) && e->fresh;
+	return engine_is_of_slot(e, ev) && e->fresh;
 }
 
 GUARD(is_receipt_of_served)
@@ -171,6 +174,7 @@ ACT(make)
 	e->buckets = b->buckets;
 	e->worker = b->worker;
 	e->workers = b->workers;
+	e->whole = b->whole;
 	e->busy = 1;
 	engine_push(e, EN_DO_MAKE);
 }
@@ -245,6 +249,13 @@ ACT(seal)
 	engine_push(e, EN_DO_SEAL);
 }
 
+ACT(load)
+{
+	(void)ev;
+	e->busy++;
+	engine_push(e, EN_DO_LOAD);
+}
+
 ACT(check)
 {
 	(void)ev;
@@ -258,6 +269,7 @@ ACT(sealed)
 	e->fresh = true;
 	e->content = ev->content;
 	engine_reply(e, EN_FINISH);
+	engine_reply(e, EN_LOAD);
 	engine_reply(e, EN_RECEIPT);
 }
 
@@ -267,6 +279,7 @@ ACT(seal_failed)
 	e->broken_code = ev->code;
 	snprintf(e->broken, sizeof e->broken, "%s", ev->cause);
 	engine_fail(e, EN_FINISH, ev);
+	engine_fail(e, EN_LOAD, ev);
 	engine_fail(e, EN_RECEIPT, ev);
 }
 
@@ -315,7 +328,7 @@ ACT(forget_begin)
 #define ANSWERS(s) \
 	ROW(s, EN_BEGIN, is_same, say_again, s, NULL), \
 	ROW(s, EN_ATTACH, is_slots, attach, s, NULL), \
-	ROW(s, EN_OFFER, is_slots, offer, s, NULL), \
+	ROW(s, EN_OFFER, is_offered, offer, s, NULL), \
 	ROW(s, EN_HOLDING, is_slots, holding, s, NULL)
 
 static const struct fsm_edge slot_edges[] = {
@@ -337,10 +350,13 @@ static const struct fsm_edge slot_edges[] = {
 	ROW(EN_FILLING, EN_COPIED, NULL, copied, EN_FILLING, NULL),
 	ROW(EN_FILLING, EN_COPY_FAILED, NULL, job_ended, EN_FILLING, NULL),
 	ROW(EN_FILLING, EN_FINISH, is_full, seal, EN_SEALING, NULL),
+	ROW(EN_FILLING, EN_LOAD, is_whole, load, EN_SEALING, NULL),
 	GIVES_WAY(EN_FILLING),
 
 	ANSWERS(EN_SEALING),
 	ROW(EN_SEALING, EN_FINISH, is_slots, NULL, EN_SEALING,
+	    "answered when sealed"),
+	ROW(EN_SEALING, EN_LOAD, is_slots, NULL, EN_SEALING,
 	    "answered when sealed"),
 	ROW(EN_SEALING, EN_SEAL_OK, NULL, sealed, EN_SEALED, NULL),
 	ROW(EN_SEALING, EN_SEAL_FAILED, NULL, seal_failed, EN_BROKEN, NULL),
@@ -348,6 +364,7 @@ static const struct fsm_edge slot_edges[] = {
 
 	ANSWERS(EN_SEALED),
 	ROW(EN_SEALED, EN_FINISH, is_slots, say_again, EN_SEALED, NULL),
+	ROW(EN_SEALED, EN_LOAD, is_slots, say_again, EN_SEALED, NULL),
 	ROW(EN_SEALED, EN_RECEIPT, is_fresh, say_again, EN_SEALED, NULL),
 	ROW(EN_SEALED, EN_RECEIPT, is_slots, check, EN_CHECKING, NULL),
 	ROW(EN_SEALED, EN_BEGIN, is_newer, drop_and_make, EN_MAKING, NULL),
@@ -359,6 +376,8 @@ static const struct fsm_edge slot_edges[] = {
 	ROW(EN_CHECKING, EN_BEGIN, is_same, say_again, EN_CHECKING, NULL),
 	ROW(EN_CHECKING, EN_HOLDING, is_slots, holding, EN_CHECKING, NULL),
 	ROW(EN_CHECKING, EN_FINISH, is_slots, NULL, EN_CHECKING,
+	    "answered when checked"),
+	ROW(EN_CHECKING, EN_LOAD, is_slots, NULL, EN_CHECKING,
 	    "answered when checked"),
 	ROW(EN_CHECKING, EN_RECEIPT, is_slots, NULL, EN_CHECKING,
 	    "answered when checked"),
@@ -560,66 +579,6 @@ const struct fsm_table engine_slot_table =
 const struct fsm_table engine_gate_table =
 	TABLE("engine gate", gate_edges, engine_gate_names, EN_NGATE);
 
-/* ---- why something is refused ---- */
-
-static void refuse_begin(struct engine *e, const struct en_event *ev)
-{
-	if (ev->version <= e->serving)
-		engine_refuse(
-			e, EN_BEGIN, -E_FENCED,
-			"version %llu is not above version %llu, which is "
-			"served",
-			(ull)ev->version, (ull)e->serving);
-	else if (e->gate == EN_SWAPPING)
-		engine_refuse(e, EN_BEGIN, -E_AGAIN, "a swap is under way");
-	else
-		engine_refuse(
-			e, EN_BEGIN, -E_PROTO,
-			"this run has begun another version %llu here, which "
-			"is %s",
-			(ull)e->version, engine_slot_names[e->slot]);
-}
-
-static void refuse_slot(struct engine *e, const struct en_event *ev)
-{
-	if (e->slot == EN_BROKEN && ev->epoch == e->epoch)
-		engine_refuse(e, ev->on, e->broken_code, "%s", e->broken);
-	else if (e->slot == EN_IDLE || ev->epoch != e->epoch)
-		engine_refuse(e, ev->on, -E_FENCED,
-			      "%s: epoch %llu has begun nothing",
-			      engine_event_names[ev->on], (ull)ev->epoch);
-	else if (!is_of_slot(e, ev))
-		engine_refuse(e, ev->on, -E_FENCED,
-			      "%s of version %llu: %llu is %s",
-			      engine_event_names[ev->on], (ull)ev->version,
-			      (ull)e->version, engine_slot_names[e->slot]);
-	else if (ev->on == EN_FINISH)
-		engine_refuse(e, ev->on, -E_PROTO,
-			      "finish: %u of %u buckets are held", e->held,
-			      e->buckets);
-	else
-		engine_refuse(e, ev->on, -E_PROTO, "%s: version %llu is %s",
-			      engine_event_names[ev->on], (ull)e->version,
-			      engine_slot_names[e->slot]);
-}
-
-static void refuse_unknown(struct engine *e, const struct en_event *ev)
-{
-	if (ev->on == EN_BEGIN)
-		refuse_begin(e, ev);
-	else if (ev->on <= EN_RECEIPT)
-		refuse_slot(e, ev);
-	else if (ev->on == EN_SWAP)
-		engine_refuse_swap(e, ev);
-	else if (ev->on == EN_RESUME)
-		engine_refuse(e, ev->on, -E_FENCED,
-			      "resume: another token paused");
-	else
-		engine_refuse(e, ev->on, -E_AGAIN, "%s while %s",
-			      engine_event_names[ev->on],
-			      engine_gate_names[e->gate]);
-}
-
 /* ---- steps ---- */
 
 static bool is_gates(enum en_ev on)
@@ -674,6 +633,6 @@ void engine_step(struct engine *e, const struct en_event *ev)
 	if (is_gates(ev->on))
 		rc = fsm_step(&engine_gate_table, &e->gate, e, ev->on, ev);
 	if (rc < 0 && ev->on < EN_NREQ)
-		refuse_unknown(e, ev);
+		engine_refuse_unknown(e, ev);
 	settle(e);
 }

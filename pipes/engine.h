@@ -49,7 +49,8 @@ enum en_gate {
 
 /* Requests first: their numbers index pending[]. */
 enum en_ev {
-	EN_BEGIN, EN_ATTACH, EN_OFFER, EN_HOLDING, EN_FINISH, EN_RECEIPT,
+	EN_BEGIN, EN_ATTACH, EN_OFFER, EN_HOLDING, EN_FINISH, EN_LOAD,
+	EN_RECEIPT,
 	EN_PAUSE, EN_SWAP, EN_RESUME, EN_CANCEL,
 	EN_NREQ,
 	EN_MADE = EN_NREQ, EN_MAKE_FAILED,
@@ -69,6 +70,7 @@ struct en_event {
 	struct digest content, structure;
 	uint64_t bytes, token, lease_ms;
 	uint32_t buckets, worker, workers;
+	bool whole;			/* begin: it comes by load */
 	int code;			/* of a failure, negative */
 	const char *cause;		/* of it; lent */
 };
@@ -82,6 +84,7 @@ enum en_do {
 	EN_DO_MAKE,		/* of the pending begin -> MADE, LINKED,
 				   MAKE_FAILED */
 	EN_DO_SEAL,		/* -> SEAL_OK, SEAL_FAILED */
+	EN_DO_LOAD,		/* the same, of a directory that is fetched */
 	EN_DO_CHECK,		/* the same, of a slot sealed before */
 	EN_DO_STOP,		/* copies and jobs, soon; each still ends */
 	EN_DO_DROP,		/* staging, descriptors */
@@ -114,6 +117,7 @@ struct engine {
 	uint32_t buckets, held;
 	uint32_t busy;			/* copies and jobs that have not ended */
 	uint32_t worker, workers;
+	bool whole;			/* comes by load, not by offers */
 	bool fresh;			/* sealed or hashed in this life */
 	int broken_code;
 	char broken[256];

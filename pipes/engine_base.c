@@ -10,18 +10,31 @@
 typedef unsigned long long ull;
 
 const char *const engine_event_names[] = {
-	[EN_BEGIN] = "begin",	      [EN_ATTACH] = "attach",
-	[EN_OFFER] = "offer",	      [EN_HOLDING] = "holding",
-	[EN_FINISH] = "finish",	      [EN_RECEIPT] = "ask_receipt",
-	[EN_PAUSE] = "pause",	      [EN_SWAP] = "swap",
-	[EN_RESUME] = "resume",	      [EN_CANCEL] = "cancel",
-	[EN_MADE] = "made",	      [EN_MAKE_FAILED] = "make-failed",
-	[EN_LINKED] = "linked",	      [EN_COPY_BEGUN] = "copy-begun",
-	[EN_COPIED] = "copied",	      [EN_COPY_FAILED] = "copy-failed",
-	[EN_SEAL_OK] = "seal-ok",     [EN_SEAL_FAILED] = "seal-failed",
-	[EN_PUBLISHED] = "published", [EN_PUBLISH_FAILED] = "publish-failed",
-	[EN_HOOK_OK] = "hook-ok",     [EN_HOOK_FAILED] = "hook-failed",
-	[EN_LEASE_END] = "lease-end", [EN_GO] = "go",
+	[EN_BEGIN] = "begin",
+	[EN_ATTACH] = "attach",
+	[EN_OFFER] = "offer",
+	[EN_HOLDING] = "holding",
+	[EN_FINISH] = "finish",
+	[EN_LOAD] = "load",
+	[EN_RECEIPT] = "ask_receipt",
+	[EN_PAUSE] = "pause",
+	[EN_SWAP] = "swap",
+	[EN_RESUME] = "resume",
+	[EN_CANCEL] = "cancel",
+	[EN_MADE] = "made",
+	[EN_MAKE_FAILED] = "make-failed",
+	[EN_LINKED] = "linked",
+	[EN_COPY_BEGUN] = "copy-begun",
+	[EN_COPIED] = "copied",
+	[EN_COPY_FAILED] = "copy-failed",
+	[EN_SEAL_OK] = "seal-ok",
+	[EN_SEAL_FAILED] = "seal-failed",
+	[EN_PUBLISHED] = "published",
+	[EN_PUBLISH_FAILED] = "publish-failed",
+	[EN_HOOK_OK] = "hook-ok",
+	[EN_HOOK_FAILED] = "hook-failed",
+	[EN_LEASE_END] = "lease-end",
+	[EN_GO] = "go",
 };
 static_assert(COUNT(engine_event_names) == EN_NEV, "name every event");
 
@@ -48,6 +61,7 @@ static const char *const do_name[] = {
 	[EN_DO_HOLDING] = "holding",
 	[EN_DO_MAKE] = "make",
 	[EN_DO_SEAL] = "seal",
+	[EN_DO_LOAD] = "load",
 	[EN_DO_CHECK] = "check",
 	[EN_DO_STOP] = "stop",
 	[EN_DO_DROP] = "drop",
@@ -133,6 +147,73 @@ void engine_refuse_swap(struct engine *e, const struct en_event *ev)
 	else
 		engine_refuse(e, EN_SWAP, -E_AGAIN,
 			      "swap: not paused with this token; pause again");
+}
+
+bool engine_is_of_slot(const struct engine *e, const struct en_event *ev)
+{
+	bool versioned = ev->on == EN_OFFER || ev->on == EN_FINISH ||
+			 ev->on == EN_LOAD || ev->on == EN_RECEIPT;
+
+	return ev->epoch == e->epoch &&
+	       (!versioned || ev->version == e->version);
+}
+
+static void refuse_begin(struct engine *e, const struct en_event *ev)
+{
+	if (ev->version <= e->serving)
+		engine_refuse(
+			e, EN_BEGIN, -E_FENCED,
+			"version %llu is not above version %llu, which is "
+			"served",
+			(ull)ev->version, (ull)e->serving);
+	else if (e->gate == EN_SWAPPING)
+		engine_refuse(e, EN_BEGIN, -E_AGAIN, "a swap is under way");
+	else
+		engine_refuse(
+			e, EN_BEGIN, -E_PROTO,
+			"this run has begun another version %llu here, which "
+			"is %s",
+			(ull)e->version, engine_slot_names[e->slot]);
+}
+
+static void refuse_slot(struct engine *e, const struct en_event *ev)
+{
+	if (e->slot == EN_BROKEN && ev->epoch == e->epoch)
+		engine_refuse(e, ev->on, e->broken_code, "%s", e->broken);
+	else if (e->slot == EN_IDLE || ev->epoch != e->epoch)
+		engine_refuse(e, ev->on, -E_FENCED,
+			      "%s: epoch %llu has begun nothing",
+			      engine_event_names[ev->on], (ull)ev->epoch);
+	else if (!engine_is_of_slot(e, ev))
+		engine_refuse(e, ev->on, -E_FENCED,
+			      "%s of version %llu: %llu is %s",
+			      engine_event_names[ev->on], (ull)ev->version,
+			      (ull)e->version, engine_slot_names[e->slot]);
+	else if (ev->on == EN_FINISH && !e->whole)
+		engine_refuse(e, ev->on, -E_PROTO,
+			      "finish: %u of %u buckets are held", e->held,
+			      e->buckets);
+	else
+		engine_refuse(e, ev->on, -E_PROTO, "%s: version %llu is %s",
+			      engine_event_names[ev->on], (ull)e->version,
+			      engine_slot_names[e->slot]);
+}
+
+void engine_refuse_unknown(struct engine *e, const struct en_event *ev)
+{
+	if (ev->on == EN_BEGIN)
+		refuse_begin(e, ev);
+	else if (ev->on <= EN_RECEIPT)
+		refuse_slot(e, ev);
+	else if (ev->on == EN_SWAP)
+		engine_refuse_swap(e, ev);
+	else if (ev->on == EN_RESUME)
+		engine_refuse(e, ev->on, -E_FENCED,
+			      "resume: another token paused");
+	else
+		engine_refuse(e, ev->on, -E_AGAIN, "%s while %s",
+			      engine_event_names[ev->on],
+			      engine_gate_names[e->gate]);
 }
 
 bool engine_next(struct engine *e, struct en_action *a)

@@ -111,7 +111,9 @@ static void run_seal(struct job *job)
 	struct seal_job *j = (struct seal_job *)job;
 
 	log_adopt_cause(0, "");
-	j->rc = j->is_check ? seal_check(&j->seal) : seal_run(&j->seal);
+	j->rc = j->fetch.place ? fetch_run(&j->fetch) : 0;
+	if (j->rc == 0)
+		j->rc = j->is_check ? seal_check(&j->seal) : seal_run(&j->seal);
 	if (j->rc == 0 && j->kept)
 		j->rc = store_sync(j->seal.store, j->seal.slot->version);
 	snprintf(j->cause, sizeof j->cause, "%s",
@@ -125,33 +127,70 @@ static bool wants_reread(struct shell *sh)
 	       (sh->conf->reread && ++sh->seals % sh->conf->reread == 0);
 }
 
-static void seal(struct shell *sh, bool is_check)
+/* What every seal has, to be completed and submitted. */
+static struct seal_job *new_seal(struct shell *sh)
 {
 	struct seal_job *j = &sh->seal;
-	const char *command = sh->conf->post_load;
 
-	*j = (struct seal_job){
-		.job.fn = run_seal,
-		.is_check = is_check,
-		.seal = {
-			.store = &sh->store,
-			.files = is_check ? NULL : &sh->files,
-			.fill = is_check ? NULL : &sh->fill,
-			.post_load = command,
-			.engine = sh->conf->name,
-			.post_load_ms = sh->conf->post_load_ms,
-			.reread = !is_check && wants_reread(sh),
-			.cancel = &sh->cancel,
-			.slot = &sh->slot,
-		},
-	};
-	if (!is_check) {
-		free(sh->slot.post_load);
-		sh->slot.post_load = xstrdup(command ? command : "");
-		sh->slot.varies = sh->conf->post_load_varies;
-	}
+	free(j->fetch.place);
+	*j = (struct seal_job){ .job.fn = run_seal,
+				.seal = { .store = &sh->store,
+					  .cancel = &sh->cancel,
+					  .slot = &sh->slot } };
+	return j;
+}
+
+static void submit_seal(struct shell *sh)
+{
 	/* Nothing else is in the pool: copies have ended. */
-	BUG_ON(pool_submit_take(sh->pool, &j->job) < 0);
+	BUG_ON(pool_submit_take(sh->pool, &sh->seal.job) < 0);
+}
+
+static void check(struct shell *sh)
+{
+	new_seal(sh)->is_check = true;
+	submit_seal(sh);
+}
+
+/* Of a version that is here for the first time. */
+static struct seal *first_seal(struct shell *sh)
+{
+	const char *command = sh->conf->post_load;
+	struct seal *s = &new_seal(sh)->seal;
+
+	s->files = &sh->files;
+	s->post_load = command;
+	s->engine = sh->conf->name;
+	s->post_load_ms = sh->conf->post_load_ms;
+	free(sh->slot.post_load);
+	sh->slot.post_load = xstrdup(command ? command : "");
+	sh->slot.varies = sh->conf->post_load_varies;
+	return s;
+}
+
+static void seal(struct shell *sh)
+{
+	struct seal *s = first_seal(sh);
+
+	s->fill = &sh->fill;
+	s->reread = wants_reread(sh);
+	submit_seal(sh);
+}
+
+static void load(struct shell *sh)
+{
+	const struct m_load *m = &sh->now->load;
+
+	first_seal(sh);
+	sh->seal.fetch = (struct fetch){
+		.store = &sh->store,
+		.slot = &sh->slot,
+		.place = xstrndup(m->place.p, m->place.n),
+		.wait_ms = (int64_t)m->wait_ms,
+		.threads = sh->conf->copy_threads,
+		.cancel = &sh->cancel,
+	};
+	submit_seal(sh);
 }
 
 /* ---- a kept version ---- */
@@ -192,8 +231,9 @@ static bool link_kept(struct shell *sh)
 		 store_link(&sh->store, kept.version, sh->slot.version) == 0;
 	if (linked) {
 		take_kept(&sh->slot, &kept);
-		seal(sh, true);
+		new_seal(sh)->is_check = true;
 		sh->seal.kept = kept.version;
+		submit_seal(sh);
 	}
 	store_slot_release(&kept);
 	return linked;
@@ -392,6 +432,10 @@ static void answer(struct shell *sh, enum en_ev req)
 		m.finished =
 			(struct m_finished){ to->seq, boot, sh->m.version };
 		break;
+	case EN_LOAD:
+		m.type = M_loaded;
+		m.loaded = (struct m_loaded){ to->seq, boot, sh->m.version };
+		break;
 	case EN_PAUSE:
 		m.type = M_paused;
 		m.paused = (struct m_paused){ to->seq, boot, sh->m.token };
@@ -446,10 +490,13 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 		make(sh);
 		break;
 	case EN_DO_SEAL:
-		seal(sh, false);
+		seal(sh);
+		break;
+	case EN_DO_LOAD:
+		load(sh);
 		break;
 	case EN_DO_CHECK:
-		seal(sh, true);
+		check(sh);
 		break;
 	case EN_DO_STOP:
 		atomic_store(&sh->cancel, true);

@@ -75,6 +75,10 @@ struct engine_goal {
 	struct engine_share *share;	/* by source rank */
 	uint32_t nshares;		/* 1: all workers hold the same */
 	bool is_again;			/* content is known: a kept slot will do */
+	bool whole;			/* it comes by load (TR_WHOLE) */
+	char *place;			/* directory of the version, absolute:
+					 * what a server loads that has no
+					 * store beside it; or NULL */
 	uint64_t lease_ms;		/* of a pause */
 	/* In-place engines: */
 	const char *model;		/* the fleet's; "": any */

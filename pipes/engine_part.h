@@ -20,6 +20,10 @@ void engine_reply(struct engine *e, enum en_ev req);
 void engine_refuse(struct engine *e, enum en_ev req, int code,
 		   const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
+/* Is a request about what the slot is for? */
+bool engine_is_of_slot(const struct engine *e, const struct en_event *ev);
+/* A request that is in no table now, with what is the matter. */
+void engine_refuse_unknown(struct engine *e, const struct en_event *ev);
 /* A swap that may not be, with what is the matter. */
 void engine_refuse_swap(struct engine *e, const struct en_event *ev);
 /* With the code and cause that the shell reported. */

@@ -195,11 +195,12 @@ static bool take_request(const struct msg *m, struct asked *a)
 		ASKED(begin, EN_BEGIN, .version = m->begin.version,
 		      .structure = m->begin.structure, .bytes = m->begin.bytes,
 		      .buckets = m->begin.buckets, .worker = m->begin.worker,
-		      .workers = m->begin.workers);
+		      .workers = m->begin.workers, .whole = m->begin.whole);
 		ASKED(attach, EN_ATTACH, .version = 0);
 		ASKED(offer, EN_OFFER, .version = m->offer.version);
 		ASKED(holding, EN_HOLDING, .version = 0);
 		ASKED(finish, EN_FINISH, .version = m->finish.version);
+		ASKED(load, EN_LOAD, .version = m->load.version);
 		ASKED(ask_receipt, EN_RECEIPT,
 		      .version = m->ask_receipt.version);
 		ASKED(pause, EN_PAUSE, .token = m->pause.token,
@@ -561,6 +562,7 @@ static void stop(struct shell *sh)
 	store_make_undo(&sh->make.making);
 	store_files_release(&sh->make.made);
 	shell_drop_slot(sh);
+	free(sh->seal.fetch.place);
 	store_slot_release(&sh->next);
 	store_close(&sh->store);
 	loop_free(sh->loop);

@@ -18,6 +18,7 @@
 #include "common/pool.h"
 #include "pipes/engine.h"
 #include "pipes/engine_run.h"
+#include "pipes/fetch.h"
 #include "pipes/fill.h"
 #include "pipes/seal.h"
 
@@ -54,6 +55,7 @@ struct source_fd {
 struct seal_job {
 	struct job job;		/* first: the pool's */
 	struct seal seal;
+	struct fetch fetch;	/* before it, if there is a place */
 	bool is_check;
 	uint64_t kept;		/* the check is of a link to this version */
 	int rc;

@@ -109,7 +109,15 @@ static const struct opt plan_rows[] = {
 	  OPT_TO_STRING(struct plan_conf, transport),
 	  .value = "NAME",
 	  .def = "auto",
-	  .help = "how bytes move; auto: host" },
+	  .help = "how bytes move: host; or disk, by a version directory that "
+		  "engines load; auto: host" },
+	{ .name = "disk-dir",
+	  OPT_TO_STRING(struct plan_conf, disk_dir),
+	  .value = "DIR",
+	  .aliases = { "update-weight-disk-dir" },
+	  .help = "directory where transport disk puts version directories, "
+		  "weight_v000007 and so on; engines must see it under the "
+		  "same path" },
 	{ .name = "output",
 	  .letter = 'o',
 	  OPT_TO_STRING(struct plan_conf, out),
@@ -162,6 +170,23 @@ static const struct opt transfer_rows[] = {
 	  .min = 1,
 	  .max = 64,
 	  .help = "threads that hash the source beside the offers" },
+	{ .name = "post-write",
+	  OPT_TO_STRING(struct transfer_conf, post_write),
+	  .value = "CMD",
+	  .help = "run when a version directory is there, before any engine "
+		  "loads it, with WEIR_DIR and WEIR_VERSION set; for stores "
+		  "that need an explicit publish" },
+	{ .name = "disk-link",
+	  OPT_TO_FLAG(struct transfer_conf, disk_link),
+	  .help = "make version directories of hard links to the source's "
+		  "files; only for a trainer that never writes into a file "
+		  "again" },
+	{ .name = "disk-wait",
+	  OPT_TO_DURATION(struct transfer_conf, disk_wait_ms),
+	  .value = "TIME",
+	  .def = "30s",
+	  .help = "how long a version directory may take to become visible "
+		  "where an engine runs" },
 	STAGE_TIMEOUT(struct transfer_conf),
 };
 

@@ -26,7 +26,7 @@ struct limits_conf {
 struct plan_conf {
 	struct opt_common common;
 	struct opt_list sources, engines, only, keep_together;
-	char *fleet, *transport, *out, *to;
+	char *fleet, *transport, *disk_dir, *out, *to;
 	uint64_t bucket_size, rate;
 	bool split_tensors, dry_run;
 	struct limits_conf limits;
@@ -42,6 +42,10 @@ struct admit_conf {
 struct transfer_conf {
 	struct opt_common common;
 	uint64_t hash_threads;
+	/* Of transports with version directories: */
+	char *post_write;		/* command; NULL: none */
+	bool disk_link;
+	int64_t disk_wait_ms;
 	int64_t stage_timeout_ms;
 };
 

@@ -94,6 +94,7 @@ static int emit_version(struct builder *b)
 		.bucket_size = b->conf->bucket_size,
 		.split = b->conf->split_tensors,
 		.structure = b->ranks->structure,
+		.disk_dir = text_of(b->in->disk_dir),
 	};
 	rc = emit(b, &m, b->ranks->source[0].dir.real);
 	free(source);
@@ -509,6 +510,8 @@ static int emit_version_again(struct builder *b, struct msg *m)
 		m->version.model = slice_of(model);
 	m->version.sources.v = source;
 	m->version.sources.n = nranks;
+	m->version.transport = text_of(b->in->transport);
+	m->version.disk_dir = text_of(b->in->disk_dir);
 	m->version.kind = (uint8_t)a->kind;
 	m->version.base = a->base;
 	m->version.content = a->content;

@@ -38,6 +38,7 @@ struct plan_input {
 	struct ranks ranks;
 	struct together together;
 	const char *transport;		/* resolved; static */
+	char *disk_dir;			/* absolute, without links; or NULL */
 };
 /* Opens and checks all of it: fleet and names first, then the sources; as
  * many as each engine has workers, each at a receiver of its own, if there

@@ -1,13 +1,16 @@
 /* What weir-plan is given, and whether it can be planned at all. */
 #include "common/err.h"
 #include "common/log.h"
+#include "pipes/limits.h"
 #include "pipes/plan_build.h"
+#include "pipes/transport.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static const char *const built[] = { "host", "mem" };
-static const char *const not_built[] = { "tcp",	 "ucx",	 "cuda-ipc",
-					 "nccl", "disk", "delta" };
+static const char *const built[] = { "host", "mem", "disk" };
+static const char *const not_built[] = { "tcp", "ucx", "cuda-ipc", "nccl",
+					 "delta" };
 
 static const char *find(const char *const *names, size_t n, const char *name)
 {
@@ -32,9 +35,48 @@ static const char *resolve_transport(const char *name)
 	else
 		log_error(E_USAGE,
 			  "--transport \"%s\": no such transport; expected "
-			  "auto, host or mem",
+			  "auto, host, mem or disk",
 			  name);
 	return NULL;
+}
+
+/* Has it version directories? */
+static bool is_whole(const char *transport)
+{
+	const struct transport_ops *t = transport_find(transport);
+
+	return t && t->caps & TR_WHOLE;
+}
+
+static int check_transport(const struct plan_conf *conf)
+{
+	const char *name = resolve_transport(conf->transport);
+
+	if (!name)
+		return -E_USAGE;
+	if (!is_whole(name) && conf->disk_dir)
+		return log_error(E_USAGE,
+				 "--disk-dir: transport %s has no version "
+				 "directories; give --transport disk",
+				 name);
+	if (!is_whole(name))
+		return 0;
+	if (!conf->disk_dir)
+		return log_error(E_USAGE,
+				 "--transport %s: give --disk-dir DIR, where "
+				 "version directories are to be",
+				 name);
+	if (plan_is_again(conf))
+		return log_error(E_USAGE,
+				 "--transport %s: a published version is "
+				 "brought to engines by transport host",
+				 name);
+	if (conf->sources.n > 1)
+		return log_error(E_USAGE,
+				 "--transport %s: %zu sources; a version "
+				 "directory is made of one --source",
+				 name, conf->sources.n);
+	return limits_check_whole(&conf->limits, name);
 }
 
 static int check_groups(const struct plan_conf *conf)
@@ -50,6 +92,8 @@ static int check_groups(const struct plan_conf *conf)
 
 int plan_check_options(const struct plan_conf *conf)
 {
+	int rc;
+
 	if (conf->out && conf->dry_run)
 		return log_error(E_USAGE, "-o FILE and --dry-run exclude "
 					  "each other");
@@ -64,9 +108,8 @@ int plan_check_options(const struct plan_conf *conf)
 	if (!conf->fleet && conf->engines.n == 0 && !plan_is_again(conf))
 		return log_error(E_USAGE, "no engines: give --fleet FILE or "
 					  "--engine ENDPOINT");
-	if (!resolve_transport(conf->transport))
-		return -E_USAGE;
-	return check_groups(conf);
+	rc = check_transport(conf);
+	return rc < 0 ? rc : check_groups(conf);
 }
 
 static int fleet_from_options(struct fleet *f, const struct opt_list *engines)
@@ -129,6 +172,14 @@ static int open_fleet(struct fleet *f, const struct plan_conf *conf)
 	return fleet_from_options(f, &conf->engines);
 }
 
+/* As it is without links: engines run elsewhere, in other directories (HT-13).
+ * It must be there: made here, it might stand in for a mount that is not. */
+static int find_disk_dir(struct plan_input *in, const char *dir)
+{
+	in->disk_dir = realpath(dir, NULL);
+	return in->disk_dir ? 0 : log_errno(E_IO, "--disk-dir %s", dir);
+}
+
 static int open_source(struct plan_input *in, const struct plan_conf *conf)
 {
 	in->is_again = plan_is_again(conf);
@@ -155,22 +206,21 @@ int plan_input_open(struct plan_input *in, const struct plan_conf *conf)
 	if (rc < 0)
 		return rc;
 	in->transport = resolve_transport(conf->transport);
-	rc = together_init(&in->together, conf->keep_together.v,
-			   conf->keep_together.n);
+	rc = conf->disk_dir ? find_disk_dir(in, conf->disk_dir) : 0;
 	if (rc < 0)
 		return rc;
-	rc = open_fleet(&in->fleet, conf);
+	rc = together_init(&in->together, conf->keep_together.v,
+			   conf->keep_together.n);
+	if (rc == 0)
+		rc = open_fleet(&in->fleet, conf);
 	if (rc == 0)
 		rc = check_engines(in, conf->sources.n);
 	if (rc == 0)
 		rc = open_source(in, conf);
 	if (rc == 0 && in->is_again)
 		rc = check_engines(in, in->again.old.nranks);
-	if (rc < 0) {
-		fleet_release(&in->fleet);
-		plan_again_release(&in->again);
-		together_release(&in->together);
-	}
+	if (rc < 0)
+		plan_input_release(in);
 	return rc;
 }
 
@@ -180,4 +230,5 @@ void plan_input_release(struct plan_input *in)
 	ranks_release(&in->ranks);
 	plan_again_release(&in->again);
 	together_release(&in->together);
+	free(in->disk_dir);
 }

@@ -80,6 +80,7 @@ static int read_version(struct reading *r, const struct m_version *m)
 			   PLAN_FORMAT);
 	p->model = dup_slice(m->model);
 	p->transport = dup_slice(m->transport);
+	p->disk_dir = dup_slice(m->disk_dir);
 	p->structure = m->structure;
 	p->rank = xcalloc(m->sources.n, sizeof *p->rank);
 	for (; p->nranks < m->sources.n; p->nranks++)
@@ -440,6 +441,7 @@ void plan_close(struct plan *p)
 	free(p->bucket);
 	free(p->model);
 	free(p->transport);
+	free(p->disk_dir);
 	rec_close(&p->rec);
 	*p = (struct plan){ 0 };
 }

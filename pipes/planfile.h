@@ -59,6 +59,7 @@ struct plan_bucket {
 struct plan {
 	struct rec_reader rec;		/* mapped */
 	char *model, *transport;
+	char *disk_dir;			/* of version directories; or "" */
 	enum run_kind kind;
 	uint64_t base;			/* not RUN_PUBLISH: whose content */
 	struct digest structure, content;

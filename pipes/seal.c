@@ -243,7 +243,7 @@ static int built_in(const struct seal *s)
 		.dirfd = store_open_dir(s->store, s->slot->version),
 		.file = s->slot->file,
 		.nfiles = s->slot->nfiles,
-		.files = s->files,
+		.files = s->files->n ? s->files : NULL,
 		.timeout_ms = s->post_load_ms,
 		.cancel = s->cancel,
 	};
@@ -300,15 +300,15 @@ static int tree_digest(const struct seal *s, struct digest *out)
 int seal_run(const struct seal *s)
 {
 	struct store_slot *slot = s->slot;
-	int rc = fill_check(s->fill);
+	int rc = s->fill ? fill_check(s->fill) : 0;
 
 	if (rc >= 0)
 		rc = fold(s, &slot->received);
-	if (rc >= 0 && s->reread)
+	if (rc >= 0 && s->fill && s->reread)
 		rc = reread(s);
 	if (rc < 0)
 		return rc;
-	slot->proof = s->reread ? PROOF_REREAD : PROOF_COPIED;
+	slot->proof = s->fill && !s->reread ? PROOF_COPIED : PROOF_REREAD;
 	slot->installed = slot->received;
 	if (s->post_load) {
 		rc = post_load(s);

@@ -1,10 +1,12 @@
 /*
  * seal.h - from "all bytes are here" to a version that may be served.
  *
- *	cover	every byte of every file has arrived
+ *	cover	every byte of every file has arrived, if that is known of
+ *		buckets; else all is read
  *	heads	each shard's own header is the one that was begun, and is
  *		a safetensors header for exactly this file
- *	fold	leaf digests to the received content digest
+ *	fold	leaf digests, or those of what is there, to the received
+ *		content digest
  *	reread	if asked: the slot is hashed again, before post-load
  *	post	--post-load in the slot: a command, or what is built in
  *		(quant.h); installed digest afterwards
@@ -24,7 +26,8 @@ struct seal {
 					 * by post-load: what it replaces must
 					 * not be held open, or its space would
 					 * not come back */
-	const struct fill *fill;		/* NULL: the same */
+	const struct fill *fill;		/* NULL: nothing is known of what
+					 * is there; all of it is read */
 	const char *post_load;		/* command or name; NULL: none */
 	const char *engine;			/* name, for WEIR_ENGINE */
 	int64_t post_load_ms;			/* its deadline */

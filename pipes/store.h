@@ -46,6 +46,7 @@ struct store_slot {
 	uint64_t epoch, version, bytes;
 	uint64_t spare;			/* beside bytes, for post-load; not
 					 * recorded */
+	bool whole;			/* comes as a directory; not recorded */
 	struct digest structure, received, installed;
 	enum proof_level proof;
 	bool varies;
@@ -111,7 +112,9 @@ struct store_making {
  * Makes staging/N with all files of slot at their sizes, space reserved,
  * contents undefined, and opens them.  Whatever was in staging is dropped;
  * the oldest version beyond keep gives its files, others beyond keep are
- * removed.  -E_IO naming need (spare included) and have if space lacks (then
+ * removed.  Of a slot that comes whole (fetch.h makes its files) staging/N is
+ * empty, and what retires is removed.  -E_IO naming need (spare included) and
+ * have if space lacks (then
  * staging/N is gone again).
  *
  * In two steps: fresh pages of a large version take seconds, which a loop

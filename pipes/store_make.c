@@ -237,11 +237,17 @@ static int move_old(const struct store_making *k, const char *path)
 	return rc;
 }
 
+/* How many are made here. */
+static uint32_t files_of(const struct store_making *k)
+{
+	return k->slot->whole ? 0 : k->slot->nfiles;
+}
+
 static int take_names(const struct store_making *k)
 {
 	int rc = 0;
 
-	for (uint32_t i = 0; i < k->slot->nfiles && rc >= 0; i++) {
+	for (uint32_t i = 0; i < files_of(k) && rc >= 0; i++) {
 		rc = make_parents(k, k->slot->file[i].path);
 		if (rc >= 0)
 			rc = move_old(k, k->slot->file[i].path);
@@ -293,7 +299,7 @@ static int open_file(struct store_making *k, const struct store_file *f,
 
 static int list_files(struct store_making *k)
 {
-	uint32_t n = k->slot->nfiles;
+	uint32_t n = files_of(k);
 	struct store_files *m = &k->made;
 	int rc = take_names(k);
 
@@ -361,8 +367,8 @@ static int retire(struct store *s, struct store_making *k)
 	uint64_t reused = oldest_retired(s);
 	int rc;
 
-	if (reused == 0)
-		return 0;
+	if (reused == 0 || k->slot->whole)
+		return store_retire_old(s);
 	rc = store_unseal(s, reused);
 	if (rc < 0)
 		return rc;

@@ -101,6 +101,7 @@ int store_slot_init(struct store_slot *slot, const struct m_begin *b)
 		.structure = b->structure,
 		.worker = b->worker,
 		.workers = b->workers,
+		.whole = b->whole,
 	};
 	int rc = add_files(&made, b->files.v, b->files.n);
 

@@ -399,6 +399,7 @@ const struct transport_ops tr_host_ops = {
 	.attach = host_attach,
 	.offer = host_offer,
 	.post = host_post,
+	.load = tr_no_load,
 	.poll = host_poll,
 	.drain = host_drain,
 	.abort = host_abort,

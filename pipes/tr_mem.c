@@ -222,6 +222,7 @@ const struct transport_ops tr_mem_ops = {
 	.attach = mem_attach,
 	.offer = mem_offer,
 	.post = mem_post,
+	.load = tr_no_load,
 	.poll = mem_poll,
 	.drain = mem_drain,
 	.abort = mem_abort,

@@ -178,10 +178,7 @@ static void grant(void *m, const void *event)
 	struct transfer *t = m;
 	const struct xf_event *e = event;
 	struct xf_grant *g = free_slot(t);
-	size_t workers = 0;
 
-	for (uint32_t i = 0; i < t->plan->nengines; i++)
-		workers += t->plan->engine[i].workers;
 	*g = (struct xf_grant){ .wave = e->wave,
 				.bucket = e->bucket,
 				.first = e->first,
@@ -189,7 +186,7 @@ static void grant(void *m, const void *event)
 				.open = true,
 				.acked = g->acked,
 				.moved = g->moved };
-	memset(g->acked, 0, workers / 8 + 1);
+	memset(g->acked, 0, t->nworkers / 8 + 1);
 	memset(g->moved, 0, t->plan->nreceivers / 8 + 1);
 	t->slot_of[e->bucket] = (uint16_t)(g - t->grant + 1);
 	t->nopen++;
@@ -340,23 +337,30 @@ static void ask(void *m, const void *event)
 }
 
 /* An engine holds what all its receivers hold. */
+static void note_bitmap(struct transfer *t, uint32_t engine,
+			struct slice bitmap, bool first)
+{
+	uint8_t *held = held_of(t, engine);
+
+	for (size_t i = 0; i < t->row && !t->whole; i++) {
+		uint8_t had = i < bitmap.n ? (uint8_t)bitmap.p[i] : 0;
+
+		held[i] = first ? had : held[i] & had;
+	}
+}
+
 static void note_held(void *m, const void *event)
 {
 	struct transfer *t = m;
 	const struct xf_event *e = event;
 	uint32_t engine = t->plan->receiver[e->receiver].engine;
 	struct xf_engine *n = &t->engine[engine];
-	uint8_t *held = held_of(t, engine);
 	bool first = n->unanswered == t->plan->engine[engine].receivers;
 
 	if (n->unanswered == 0)
 		return;
 	n->unanswered--;
-	for (size_t i = 0; i < t->row; i++) {
-		uint8_t had = i < e->bitmap.n ? (uint8_t)e->bitmap.p[i] : 0;
-
-		held[i] = first ? had : held[i] & had;
-	}
+	note_bitmap(t, engine, e->bitmap, first);
 	n->receivers_sealed = (first || n->receivers_sealed) && e->sealed;
 	n->kept = (first || n->kept) && e->kept;
 	if (e->kept)
@@ -367,11 +371,19 @@ static void note_held(void *m, const void *event)
 	t->waiting--;
 }
 
+static void placed(void *m, const void *event)
+{
+	(void)event;
+	((struct transfer *)m)->placed = true;
+}
+
 static bool all_known(const void *m, const void *event)
 {
 	const struct transfer *t = m;
 
 	(void)event;
+	if (t->whole && !t->placed)
+		return false;
 	for (uint32_t i = 0; i < t->plan->nengines; i++)
 		if (t->engine[i].unanswered && !t->engine[i].excluded)
 			return false;
@@ -424,6 +436,13 @@ static void tell(void *m, const void *event)
 
 /* ---- seal, exclude, end ---- */
 
+static void sealed_engine(struct transfer *t, uint32_t e)
+{
+	t->engine[e].sealed = true;
+	t->waiting--;
+	EMIT(t, XF_SAY_SEALED, .engine = e);
+}
+
 static void seal_engine(struct transfer *t, uint32_t e)
 {
 	const struct plan_engine *p = &t->plan->engine[e];
@@ -436,6 +455,8 @@ static void seal_engine(struct transfer *t, uint32_t e)
 	n->unfinished = p->receivers;
 	for (uint32_t r = 0; r < p->receivers; r++)
 		EMIT(t, XF_FINISH, .receiver = p->first_receiver + r);
+	if (p->receivers == 0)
+		sealed_engine(t, e);
 }
 
 static void seal(void *m, const void *event)
@@ -455,9 +476,7 @@ static void finished(void *m, const void *event)
 
 	if (is_out(n) || n->unfinished == 0 || --n->unfinished)
 		return;
-	n->sealed = true;
-	t->waiting--;
-	EMIT(t, XF_SAY_SEALED, .engine = engine);
+	sealed_engine(t, engine);
 }
 
 static void exclude(void *m, const void *event)
@@ -553,6 +572,7 @@ static void stop(void *m, const void *event)
 	ROW(s, XF_EV_ADMIT_DOWN, NULL, admit_down, s, NULL),		\
 	ROW(s, XF_EV_COMMIT_UP, NULL, tell_commit, s, NULL),		\
 	ROW(s, XF_EV_DIGEST, NULL, digest, s, NULL),			\
+	ROW(s, XF_EV_PLACED, NULL, placed, s, NULL),			\
 	ROW(s, XF_EV_FAULT, NULL, fault, s, NULL),			\
 	ROW(s, XF_EV_EXCLUDE, NULL, exclude, s, NULL),			\
 	ROW(s, XF_EV_SEVERED, NULL, severed, s, NULL),			\
@@ -621,7 +641,7 @@ static const struct fsm_edge edges[] = {
 	DEAF(XF_EV_COMMIT_UP), DEAF(XF_EV_HELD), DEAF(XF_EV_GRANT),
 	DEAF(XF_EV_READY), DEAF(XF_EV_DIGEST), DEAF(XF_EV_MOVED),
 	DEAF(XF_EV_ACK), DEAF(XF_EV_SEAL), DEAF(XF_EV_FINISHED),
-	DEAF(XF_EV_FAULT), DEAF(XF_EV_EXCLUDE), DEAF(XF_EV_SEVERED),
+	DEAF(XF_EV_PLACED), DEAF(XF_EV_FAULT), DEAF(XF_EV_EXCLUDE), DEAF(XF_EV_SEVERED),
 	DEAF(XF_EV_VERIFIED), DEAF(XF_EV_ABORT), DEAF(XF_EV_GO),
 };
 /* clang-format on */
@@ -645,6 +665,7 @@ static const char *const event_names[] = {
 	[XF_EV_ACK] = "ack",
 	[XF_EV_SEAL] = "seal",
 	[XF_EV_FINISHED] = "finished",
+	[XF_EV_PLACED] = "placed",
 	[XF_EV_FAULT] = "fault",
 	[XF_EV_EXCLUDE] = "exclude",
 	[XF_EV_SEVERED] = "severed",

@@ -12,6 +12,10 @@
  * nothing more, and its grants stay open until commit has excluded it (its
  * access severed: targets shrink) or aborts.
  *
+ * Of a transport that carries versions whole nothing is granted: every engine
+ * counts as holding all buckets, once the version is placed, and what seals it
+ * is its load.  An engine without receivers loads later, by commit's word.
+ *
  * `holds` are told to admit when nothing is in flight, once for each time
  * that its link comes up; see internals.md 6.
  */
@@ -44,6 +48,7 @@ enum xf_ev {
 	XF_EV_ACK,		/* receiver, bucket, worker, bytes, digest */
 	XF_EV_SEAL,		/* first, count */
 	XF_EV_FINISHED,		/* receiver */
+	XF_EV_PLACED,		/* whole: the version can be loaded */
 	XF_EV_FAULT,		/* engine or ID_NONE, bucket, code, cause */
 	XF_EV_EXCLUDE,		/* engine */
 	XF_EV_SEVERED,		/* engine */
@@ -68,7 +73,7 @@ enum xf_do {
 	XF_ASK_HOLDING,		/* receiver: attach, then ask */
 	XF_PREPARE,		/* bucket: READY follows (cold: hashed first) */
 	XF_OFFER,		/* receiver, wave, bucket */
-	XF_FINISH,		/* receiver */
+	XF_FINISH,		/* receiver; whole: it loads, then seals */
 	XF_SEVER,		/* engine: SEVERED follows */
 	XF_HASH_REST,		/* VERIFIED follows */
 	XF_STOP,		/* abort: let go of everything */
@@ -116,6 +121,7 @@ struct transfer {
 	struct xf_engine *engine;
 	struct xf_grant *grant;		/* nslots of them */
 	uint32_t nslots, nopen;
+	uint32_t nworkers;		/* of all engines */
 	uint16_t *slot_of;		/* per bucket: 1 + its slot, or 0 */
 	uint8_t *held;			/* per engine, `row` bytes each */
 	uint8_t *staged;		/* bit per bucket */
@@ -123,6 +129,7 @@ struct transfer {
 	size_t row;
 	struct claims claims;		/* of each rank's share of a bucket */
 	uint32_t waiting;		/* engines neither sealed nor severed */
+	bool whole, placed;
 	bool admit_up, told, restarted, has_released;
 	uint64_t resent;		/* bytes, an upper bound */
 	void (*out)(void *arg, const struct xf_action *a);
@@ -134,6 +141,8 @@ extern const struct fsm_table transfer_table;
 /* plan is lent for life.  restarted: an earlier instance may have offered. */
 void transfer_init(struct transfer *t, const struct plan *plan,
 		   bool restarted);
+/* Right after that: the transport carries versions whole. */
+void transfer_set_whole(struct transfer *t);
 void transfer_release(struct transfer *t);
 /* 0, or -E_PROTO for an event that the table or the plan does not know. */
 int transfer_step(struct transfer *t, const struct xf_event *e);

@@ -128,8 +128,8 @@ static void say_failed(struct xfer *x, const struct xf_action *a)
 static void say_drained(struct xfer *x)
 {
 	struct msg m = { .type = M_drained };
-	uint64_t bytes =
-		x->is_moving ? transfer_receiving(&x->m) * x->plan.bytes : 0;
+	uint64_t each = xfer_is_whole(x) ? x->placed.bytes : x->plan.bytes;
+	uint64_t bytes = x->is_moving ? transfer_receiving(&x->m) * each : 0;
 
 	m.drained = (struct m_drained){ .content = x->content,
 					.bytes = bytes,
@@ -385,6 +385,8 @@ static int prepare(struct stage *s)
 	x->has_plan = true;
 	x->cause = xcalloc(x->plan.nengines, sizeof(char *));
 	transfer_init(&x->m, &x->plan, s->run.instance > 1);
+	if (xfer_is_whole(x))
+		transfer_set_whole(&x->m);
 	x->m.out = perform;
 	x->m.arg = x;
 	return xfer_open_source(x);

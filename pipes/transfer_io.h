@@ -68,6 +68,11 @@ struct xfer {
 	struct transport tr;
 	struct tr_env env;
 	bool is_moving;			/* transport and fan are open */
+	struct {			/* whole: the version, once it is */
+		bool is;
+		struct digest content;
+		uint64_t bytes;
+	} placed;
 	struct loop_timer poll;
 	struct fan *fan;		/* holding, finish */
 	struct digest content;
@@ -92,6 +97,8 @@ void xfer_drive(struct xfer *x);
  * published version only when it is needed. */
 int xfer_open_source(struct xfer *x);
 bool xfer_is_again(const struct xfer *x);	/* a join or a rollback */
+/* Its transport carries versions whole. */
+bool xfer_is_whole(const struct xfer *x);
 /* Descriptors to a receiver; then it is asked what it holds. */
 void xfer_attach(struct xfer *x, uint32_t receiver);
 

@@ -1,21 +1,22 @@
 #include "pipes/transfer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-static void make_slots(struct transfer *t, uint32_t workers)
+static void make_slots(struct transfer *t)
 {
 	t->nslots =
 		t->plan->nbuckets < GRANTS_MAX ? t->plan->nbuckets : GRANTS_MAX;
 	t->grant = xcalloc(t->nslots, sizeof(*t->grant));
 	for (uint32_t i = 0; i < t->nslots; i++) {
-		t->grant[i].acked = xcalloc(workers / 8 + 1, 1);
+		t->grant[i].acked = xcalloc(t->nworkers / 8 + 1, 1);
 		t->grant[i].moved = xcalloc(t->plan->nreceivers / 8 + 1, 1);
 	}
 }
 
 void transfer_init(struct transfer *t, const struct plan *plan, bool restarted)
 {
-	uint32_t n = plan->nbuckets, workers = 0;
+	uint32_t n = plan->nbuckets;
 
 	*t = (struct transfer){ .plan = plan,
 				.restarted = restarted,
@@ -24,15 +25,21 @@ void transfer_init(struct transfer *t, const struct plan *plan, bool restarted)
 	t->engine = xcalloc(plan->nengines, sizeof(*t->engine));
 	for (uint32_t e = 0; e < plan->nengines; e++) {
 		t->engine[e].unanswered = plan->engine[e].receivers;
-		t->engine[e].first_worker = workers;
-		workers += plan->engine[e].workers;
+		t->engine[e].first_worker = t->nworkers;
+		t->nworkers += plan->engine[e].workers;
 	}
-	make_slots(t, workers);
+	make_slots(t);
 	t->slot_of = xcalloc(n, sizeof(*t->slot_of));
 	t->held = xcalloc(plan->nengines, t->row);
 	claims_init(&t->claims, plan->nengines, n * plan->nranks);
 	t->staged = xcalloc(t->row, 1);
 	t->kept = xcalloc(plan->nreceivers / 8 + 1, 1);
+}
+
+void transfer_set_whole(struct transfer *t)
+{
+	t->whole = true;
+	memset(t->held, 0xff, t->plan->nengines * t->row);
 }
 
 void transfer_release(struct transfer *t)

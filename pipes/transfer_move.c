@@ -64,6 +64,12 @@ static void verified(void *arg, const struct digest *content,
 			      "the source changed while it was sent");
 		return;
 	}
+	if (x->placed.is && !digest_eq(&x->content, &x->placed.content)) {
+		source_failed(x, ID_NONE, E_DATA,
+			      "the source changed while its version directory "
+			      "was written");
+		return;
+	}
 	for (uint32_t r = 0; r < x->plan.nranks; r++)
 		x->share[r].content = content[r];
 	x->proof = proof;
@@ -80,6 +86,13 @@ static const struct srchash_ops hash_ops = {
 bool xfer_is_again(const struct xfer *x)
 {
 	return x->plan.kind != RUN_PUBLISH;
+}
+
+bool xfer_is_whole(const struct xfer *x)
+{
+	const struct transport_ops *t = transport_find(x->plan.transport);
+
+	return t && t->caps & TR_WHOLE;
 }
 
 int xfer_open_source(struct xfer *x)
@@ -141,9 +154,23 @@ static void ask(struct xfer *x, uint32_t receiver, uint64_t tag)
 		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
 }
 
+static void placed(struct xfer *x, const struct tr_event *e)
+{
+	x->placed.is = true;
+	x->placed.content = e->digest;
+	x->placed.bytes = e->bytes;
+	XFER(x, PLACED, .engine = ID_NONE);
+}
+
 static void take_event(struct xfer *x, const struct tr_event *e)
 {
 	switch (e->kind) {
+	case TR_PLACED:
+		placed(x, e);
+		break;
+	case TR_LOADED:
+		XFER(x, FINISHED, .receiver = e->receiver);
+		break;
 	case TR_ATTACHED:
 		ask(x, e->receiver, ASK_ATTACHED);
 		break;
@@ -157,7 +184,11 @@ static void take_event(struct xfer *x, const struct tr_event *e)
 		break;
 	case TR_FAILED:
 	case TR_LOST:
-		xfer_fault(x, e->receiver, e->bucket, e->code, e->cause);
+		if (e->receiver == ID_NONE)
+			source_failed(x, ID_NONE, e->code, e->cause);
+		else
+			xfer_fault(x, e->receiver, e->bucket, e->code,
+				   e->cause);
 		break;
 	}
 }
@@ -280,6 +311,14 @@ static const struct fan_ops fan_ops = {
 	.lost = lost,
 };
 
+static void load(struct xfer *x, uint32_t receiver)
+{
+	int rc = transport_load(&x->tr, receiver);
+
+	if (rc < 0)
+		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
+}
+
 static void finish(struct xfer *x, uint32_t receiver)
 {
 	struct msg m = { .type = M_finish,
@@ -339,6 +378,7 @@ static int open_transport(struct xfer *x)
 			   .instance = x->s->run.instance },
 		.version = x->opened.version,
 		.boot = (const char *const *)x->opened.boot,
+		.conf = x->conf,
 		.engine_ms = x->opened.engine_ms,
 		.load_ms = x->opened.load_ms,
 		.wake = wake,
@@ -346,6 +386,13 @@ static int open_transport(struct xfer *x)
 	};
 	x->poll = (struct loop_timer){ .fn = poll_transport, .arg = x };
 	return transport_open(&x->tr, ops, &x->env);
+}
+
+/* Nothing is offered; but the decision need not wait for it. */
+static void want_all(struct xfer *x)
+{
+	for (uint32_t b = 0; b < x->plan.nbuckets; b++)
+		srchash_want(x->hash, b);
 }
 
 int xfer_start_moving(struct xfer *x, bool hash_only)
@@ -359,6 +406,8 @@ int xfer_start_moving(struct xfer *x, bool hash_only)
 	if (rc == 0)
 		rc = open_transport(x);
 	x->is_moving = rc == 0;
+	if (rc == 0 && xfer_is_whole(x))
+		want_all(x);
 	return rc;
 }
 
@@ -378,7 +427,10 @@ void xfer_do(struct xfer *x, const struct xf_action *a)
 		offer(x, a);
 		break;
 	case XF_FINISH:
-		finish(x, a->receiver);
+		if (xfer_is_whole(x))
+			load(x, a->receiver);
+		else
+			finish(x, a->receiver);
 		break;
 	case XF_SEVER:
 		sever(x, a->engine);

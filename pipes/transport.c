@@ -8,7 +8,8 @@
 
 enum { NEW, ATTACHING, ATTACHED, GONE };
 
-static const struct transport_ops *const all[] = { &tr_host_ops, &tr_mem_ops };
+static const struct transport_ops *const all[] = { &tr_host_ops, &tr_mem_ops,
+						   &tr_disk_ops };
 
 const struct transport_ops *transport_find(const char *name)
 {
@@ -69,9 +70,19 @@ int transport_post(struct transport *t, uint32_t receiver)
 	return t->ops->post(t, receiver);
 }
 
+int transport_load(struct transport *t, uint32_t receiver)
+{
+	if (receiver >= t->env->plan->nreceivers ||
+	    t->state[receiver] != ATTACHED)
+		return misuse(t, "load by a receiver that is not attached");
+	return t->ops->load(t, receiver);
+}
+
 int transport_poll(struct transport *t, struct tr_event *e)
 {
 	while (t->ops->poll(t, e) > 0) {
+		if (e->receiver == ID_NONE)
+			return 1;
 		if (t->state[e->receiver] == GONE)
 			continue;
 		if (e->kind == TR_ATTACHED)
@@ -111,6 +122,25 @@ void transport_close(struct transport *t)
 }
 
 /* ---- for transports ---- */
+
+int tr_no_offer(struct transport *t, uint32_t wave, uint32_t bucket)
+{
+	(void)wave;
+	(void)bucket;
+	return misuse(t, "it carries no buckets");
+}
+
+int tr_no_post(struct transport *t, uint32_t receiver)
+{
+	(void)receiver;
+	return misuse(t, "it carries no buckets");
+}
+
+int tr_no_load(struct transport *t, uint32_t receiver)
+{
+	(void)receiver;
+	return misuse(t, "it carries buckets, no whole versions");
+}
 
 void tr_queue_release(struct tr_queue *q)
 {

@@ -6,6 +6,10 @@
  *
  *	open -> attach (each receiver) -> offer, post ... -> abort? -> close
  *
+ * A transport that carries versions *whole* (TR_WHOLE: disk, delta) has no
+ * buckets: from open on it puts the version where receivers find it
+ * (TR_PLACED), and load takes the place of offers, posts and finish.
+ *
  * Nothing blocks.  What has happened is fetched with transport_poll() after
  * env->wake() (which may come from inside of loop callbacks, never from
  * inside these functions):
@@ -15,6 +19,10 @@
  *	TR_ACK		receiver, bucket, worker: held, with size and digest
  *	TR_FAILED	receiver, perhaps bucket, code, cause
  *	TR_LOST		receiver: its process went away
+ *	TR_PLACED	whole: it can be loaded; content and bytes of it
+ *	TR_LOADED	receiver: it has loaded and sealed the version
+ *
+ * TR_FAILED of no receiver (ID_NONE) is the source's own failure.
  *
  * Each post ends by TR_MOVED and an ack per worker, or by TR_FAILED, or by
  * abort, in any order between posts.  transport_abort() may be called at any
@@ -26,6 +34,7 @@
 #define WEIR_TRANSPORT_H
 
 #include "common/loop.h"
+#include "pipes/options.h"
 #include "pipes/planfile.h"
 
 enum tr_caps {
@@ -35,9 +44,12 @@ enum tr_caps {
 	TR_SOURCE_ONCE = 8,	/* the source can be read once only */
 	TR_SHARED_STAGING = 16,	/* exclusive buckets make sense */
 	TR_CAN_LOSE = 32,	/* goes on without a member */
+	TR_WHOLE = 64,		/* load, no offers; hence no credit */
 };
 
-enum tr_kind { TR_ATTACHED, TR_MOVED, TR_ACK, TR_FAILED, TR_LOST };
+enum tr_kind {
+	TR_ATTACHED, TR_MOVED, TR_ACK, TR_FAILED, TR_LOST, TR_PLACED, TR_LOADED
+};
 
 #define TR_CAUSE_MAX 512
 
@@ -58,6 +70,7 @@ struct tr_env {
 	struct m_fence fence;
 	uint64_t version;
 	const char *const *boot;	/* per receiver */
+	const struct transfer_conf *conf;
 	uint64_t engine_ms, load_ms;
 	void (*wake)(void *arg);
 	void *arg;
@@ -72,6 +85,7 @@ struct transport_ops {
 	int (*attach)(struct transport *t, uint32_t receiver);
 	int (*offer)(struct transport *t, uint32_t wave, uint32_t bucket);
 	int (*post)(struct transport *t, uint32_t receiver);
+	int (*load)(struct transport *t, uint32_t receiver);
 	int (*poll)(struct transport *t, struct tr_event *e);
 	size_t (*drain)(struct transport *t);
 	void (*abort)(struct transport *t, uint32_t receiver);
@@ -98,8 +112,11 @@ int transport_attach(struct transport *t, uint32_t receiver);
 int transport_offer(struct transport *t, uint32_t wave, uint32_t bucket);
 /* Sends the offered bucket to an attached receiver. */
 int transport_post(struct transport *t, uint32_t receiver);
+/* Has an attached receiver take the version that was placed: TR_LOADED or
+ * TR_FAILED follows. */
+int transport_load(struct transport *t, uint32_t receiver);
 int transport_poll(struct transport *t, struct tr_event *e);	/* 1 or 0 */
-/* Posts that have not ended. */
+/* Posts and loads that have not ended. */
 size_t transport_drain(struct transport *t);
 void transport_abort(struct transport *t, uint32_t receiver);
 void transport_abort_all(struct transport *t);
@@ -126,6 +143,11 @@ void tr_pieces_release(struct tr_pieces *t);	/* fine on a zeroed one */
 int tr_pieces_of(struct tr_pieces *t, const struct plan *p, uint32_t bucket,
 		 struct msg_arena *a);
 
-extern const struct transport_ops tr_host_ops, tr_mem_ops;
+/* What a transport of the other kind has in their slots. */
+int tr_no_offer(struct transport *t, uint32_t wave, uint32_t bucket);
+int tr_no_post(struct transport *t, uint32_t receiver);
+int tr_no_load(struct transport *t, uint32_t receiver);
+
+extern const struct transport_ops tr_host_ops, tr_mem_ops, tr_disk_ops;
 
 #endif

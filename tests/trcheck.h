@@ -43,6 +43,7 @@ static struct {
 	const char *boot[TR_RECEIVERS];
 	/* What has been seen. */
 	unsigned attached[TR_RECEIVERS], lost[TR_RECEIVERS];
+	unsigned loaded[TR_RECEIVERS], placed;
 	unsigned moved[TR_RECEIVERS][TR_BUCKETS];
 	unsigned acks[TR_RECEIVERS][TR_BUCKETS];
 	unsigned failed[TR_RECEIVERS][TR_BUCKETS], refused[TR_RECEIVERS];
@@ -90,6 +91,12 @@ static void tr_see(const struct tr_event *e)
 		break;
 	case TR_LOST:
 		tr.lost[e->receiver]++;
+		break;
+	case TR_PLACED:
+		tr.placed++;
+		break;
+	case TR_LOADED:
+		tr.loaded[e->receiver]++;
 		break;
 	}
 }

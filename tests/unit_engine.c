@@ -49,6 +49,7 @@ static bool event(char **words, size_t n, struct buf *out)
 	struct en_event ev = { .epoch = fsm_arg(words, n, "e", 1),
 			       .version = fsm_arg(words, n, "v", 1),
 			       .buckets = (uint32_t)fsm_arg(words, n, "n", 1),
+			       .whole = fsm_arg(words, n, "whole", 0),
 			       .token = fsm_arg(words, n, "t", 7),
 			       .lease_ms = 1000,
 			       .code = -E_IO,

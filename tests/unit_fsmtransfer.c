@@ -127,7 +127,13 @@ static enum xf_ev named(const char *name)
 static bool event(char **words, size_t n, struct buf *out)
 {
 	uint8_t had = (uint8_t)fsm_arg(words, n, "had", 0);
-	struct xf_event e = {
+	struct xf_event e;
+
+	if (strcmp(words[0], "whole") == 0) {
+		transfer_set_whole(&t);
+		return true;
+	}
+	e = (struct xf_event){
 		.on = named(words[0]),
 		.engine = (uint32_t)fsm_arg(words, n, "e", ID_NONE),
 		.receiver = (uint32_t)fsm_arg(words, n, "r", 0),

@@ -1,7 +1,7 @@
 # engine.t - the receiver: slot/gate, event -> slot/gate, actions.
 #
 # v: version (1)  e: epoch (1)  n: buckets (1)  t: token (7)
-# c: content (0)
+# c: content (0)  whole: begun to come by load (0)
 # `serving` and `was-sealed` say what the store had when the engine started.
 
 story a push from begin to resume
@@ -275,3 +275,38 @@ idle/paused     resume t=7           -> idle/paused refuse:resume:E_FENCED
 idle/paused     cancel e=2           -> idle/resuming hook-resume
 idle/resuming   pause t=9            -> idle/resuming
 idle/resuming   hook-ok              -> idle/pausing lease-off pause-ends reply:cancel hook-pause
+
+story a version that comes whole
+idle/open       begin v=1 whole=1    -> making/open make
+making/open     load v=1             -> making/open refuse:load:E_PROTO
+making/open     made                 -> filling/open reply:begin
+filling/open    begin v=1            -> filling/open refuse:begin:E_PROTO
+filling/open    begin v=1 whole=1    -> filling/open reply:begin
+filling/open    offer v=1            -> filling/open refuse:offer:E_PROTO
+filling/open    finish v=1           -> filling/open refuse:finish:E_PROTO
+filling/open    load v=2             -> filling/open refuse:load:E_FENCED
+filling/open    load v=1             -> sealing/open load
+sealing/open    load v=1             -> sealing/open
+sealing/open    seal-ok c=9          -> sealed/open reply:load
+sealed/open     load v=1             -> sealed/open reply:load
+sealed/open     ask_receipt v=1      -> sealed/open reply:ask_receipt
+
+story a load that fails is told, and asked again told again
+idle/open       begin v=1 whole=1    -> making/open make
+making/open     made                 -> filling/open reply:begin
+filling/open    load v=1             -> sealing/open load
+sealing/open    seal-failed          -> broken/open refuse:load:E_IO
+broken/open     load v=1             -> broken/open refuse:load:E_IO
+broken/open     cancel               -> idle/open drop reply:cancel
+
+story cancelled while it loads
+idle/open       begin v=1 whole=1    -> making/open make
+making/open     made                 -> filling/open reply:begin
+filling/open    load v=1             -> sealing/open load
+sealing/open    cancel               -> dropping/open refuse:load:E_FENCED stop
+dropping/open   seal-failed          -> idle/open drop reply:cancel
+
+story what is offered is not loaded
+idle/open       begin v=1            -> making/open make
+making/open     made                 -> filling/open reply:begin
+filling/open    load v=1             -> filling/open refuse:load:E_PROTO

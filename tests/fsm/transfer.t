@@ -3,7 +3,8 @@
 # Three buckets.  Engine 0 has receivers 0 (workers 0, 1) and 1 (worker 2),
 # engine 1 has receiver 2.  r: receiver, w: worker, b: bucket, e: engine.
 # `grant` is to both engines, unless first and count say otherwise; `up` and
-# `down` are admit's link; `run` brings a machine to its first holds.
+# `down` are admit's link; `whole`: the transport carries versions whole; `run`
+# brings a machine to its first holds.
 
 story from opened to drained
 wait up                    -> wait
@@ -105,3 +106,26 @@ run severed e=0            -> run excluded0
 story a decided number again
 wait opened hash=1         -> verify hash
 verify verified            -> done drained
+
+story whole: nothing is granted, a load seals
+wait whole                 -> wait
+wait up                    -> wait
+wait opened                -> ask ask0 ask1 ask2
+ask held r=0               -> ask
+ask held r=1               -> ask
+ask held r=2               -> ask
+ask placed                 -> run holds0:255 holds1:255
+run seal                   -> run finish0 finish1 finish2
+run finished r=2           -> run sealed1
+run finished r=0           -> run
+run finished r=1           -> verify sealed0 hash
+verify verified            -> done drained
+
+story whole: placed before all is known
+wait whole                 -> wait
+wait opened                -> ask ask0 ask1 ask2
+ask placed                 -> ask
+ask up                     -> ask
+ask held r=0               -> ask
+ask held r=1               -> ask
+ask held r=2               -> run holds0:255 holds1:255

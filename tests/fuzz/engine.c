@@ -22,6 +22,7 @@ static void perform(const struct en_action *a)
 		asked[a->req] = false;
 		break;
 	case EN_DO_SEAL:
+	case EN_DO_LOAD:
 	case EN_DO_CHECK:
 		jobs++;
 		break;
@@ -116,14 +117,15 @@ void fuzz_engine(struct slice in)
 	engine_init(&e, &(struct fence){ .epoch = 0 });
 	while (in.n > 0) {
 		enum en_ev on = (enum en_ev)(fuzz_number(&in, 1) % EN_NEV);
-		unsigned who = (unsigned)fuzz_number(&in, 1);
+		unsigned who = (unsigned)fuzz_number(&in, 1), token;
 		struct en_event ev = {
 			.on = on,
 			.epoch = fuzz_number(&in, 1),
 			.version = fuzz_number(&in, 1),
 			.content = { { (uint8_t)(fuzz_number(&in, 1) & 1) } },
 			.buckets = (uint32_t)fuzz_number(&in, 1) & 3,
-			.token = fuzz_number(&in, 1) & 3,
+			.token = (token = (unsigned)fuzz_number(&in, 1)) & 3,
+			.whole = token >> 2 & 1,
 			.lease_ms = 1000,
 			.workers = 1,
 			.code = -E_IO,

@@ -116,12 +116,14 @@ def engine_events():
     """Number, who, epoch, version, content, buckets, token, text."""
     def ev(on, token=0):
         return bytes([on, 4, 1, 1, 1, 1, token, 0])
-    begin, attach, offer, finish, receipt, pause, swap, resume, cancel = 0, 1, 2, 4, 5, 6, 7, 8, 9
-    made, begun, copied, sealed, published, hook = 11, 13, 14, 16, 18, 20
+    begin, attach, offer, finish, load = 0, 1, 2, 4, 5
+    receipt, pause, swap, resume, cancel = 6, 7, 8, 9, 10
+    made, begun, copied, sealed, published, hook = 12, 14, 15, 17, 19, 21
     whole = [ev(begin), ev(made), ev(attach), ev(offer), ev(begun), ev(copied), ev(finish),
              ev(sealed), ev(receipt), ev(pause, 1), ev(hook), ev(swap, 1), ev(published),
              ev(hook), ev(resume, 1), ev(hook)]
     seed("engine", "whole", b"".join(whole))
+    seed("engine", "load", b"".join([ev(begin, 4), ev(made), ev(attach), ev(load), ev(sealed)]))
     seed("engine", "cancel", b"".join(whole[:6]) + ev(cancel))
 
 
@@ -220,7 +222,8 @@ def pack(value):
 def offers():
     fence, boot, digest = ["A", 1, "r", 3, 1], "b", bytes(16)
     files = [["a", 0, 100, 20, digest], ["b", 1, 40 << 20, 0, digest]]
-    begin = [50, 1, fence, boot, 1, digest, 100 + (40 << 20), 2, 2, False, 0, 1, files]
+    begin = [50, 1, fence, boot, 1, digest, digest, 100 + (40 << 20), 2, 2, 0, 1, False,
+             files]
     first = [54, 2, fence, boot, 1, 0, 0, 100, [[0, 0, 20], [0, 20, 80]]]
     second = [54, 3, fence, boot, 1, 0, 1, 40 << 20, [[1, 0, 40 << 20]]]
     seed("offer", "whole", b"".join(part(pack(m)) for m in (begin, first, second, second)))

@@ -1,0 +1,26 @@
+#include "pipes/limits.h"
+#include "common/err.h"
+#include "common/log.h"
+
+int limits_check_whole(const struct limits_conf *c, const char *transport)
+{
+	const struct {
+		bool is_given;
+		const char *name;
+	} no[] = {
+		{ c->buckets != 0, "max-inflight-buckets" },
+		{ c->bytes != 0, "max-inflight-bytes" },
+		{ c->order != ORDER_AUTO, "order" },
+		{ c->expert_routing != 0, "expert-routing" },
+	};
+
+	for (size_t i = 0; i < COUNT(no); i++)
+		if (no[i].is_given)
+			return log_error(E_USAGE,
+					 "--%s: transport %s moves whole "
+					 "versions and no buckets; leave it "
+					 "out, --max-inflight-engine-groups "
+					 "bounds how many engines load at once",
+					 no[i].name, transport);
+	return 0;
+}

@@ -1,0 +1,278 @@
+/*
+ * tr_disk.c - engines load a version directory.
+ *
+ * It is written in a thread, beside the offers that there are none of, and
+ * told when it is there (and --post-write has run).  A receiver that is to
+ * load gets its path and answers when it has sealed; the wave's width bounds
+ * how many do that at once.
+ */
+#include "pipes/transport.h"
+
+#include "common/child.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/pool.h"
+#include "pipes/fan.h"
+#include "pipes/vdir_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct writer {
+	struct job job; /* first: the pool's */
+	struct vdir_write write;
+	struct vdir_made made;
+	const char *post_write; /* or NULL */
+	int64_t post_write_ms;
+	int rc;
+	char cause[TR_CAUSE_MAX];
+};
+
+struct disk {
+	struct fan *fan;
+	struct pool *pool;
+	struct writer writer;
+	char *registry;
+	atomic_bool cancel;
+	struct tr_queue queue;
+};
+
+static struct disk *disk_of(const struct transport *t)
+{
+	return t->self;
+}
+
+static void tell(struct transport *t, const struct tr_event *e)
+{
+	tr_push(&disk_of(t)->queue, e);
+	t->env->wake(t->env->arg);
+}
+
+static void tell_failed(struct transport *t, uint32_t receiver, int code,
+			struct slice cause)
+{
+	struct tr_event e = { .kind = TR_FAILED,
+			      .receiver = receiver,
+			      .bucket = ID_NONE,
+			      .code = code };
+
+	snprintf(e.cause, sizeof(e.cause), "%.*s", SLICE_ARG(cause));
+	tell(t, &e);
+}
+
+/* ---- the directory ---- */
+
+/* For stores that need an explicit publish. */
+static int post_write(const struct writer *w)
+{
+	char *dir = xasprintf("WEIR_DIR=%s", w->made.path);
+	char *version = xasprintf("WEIR_VERSION=%llu",
+				  (unsigned long long)w->write.version);
+	const char *const env[] = { dir, version, NULL };
+	int rc = child_run("post-write", w->post_write, env, w->post_write_ms,
+			   w->write.cancel);
+
+	free(version);
+	free(dir);
+	return rc;
+}
+
+static void run_writer(struct job *job)
+{
+	struct writer *w = (struct writer *)job;
+
+	log_adopt_cause(0, "");
+	w->rc = vdir_write_full(&w->write, &w->made);
+	if (w->rc == 0 && w->post_write)
+		w->rc = post_write(w);
+	snprintf(w->cause, sizeof w->cause, "%s", log_cause());
+}
+
+static void written(void *arg)
+{
+	struct transport *t = arg;
+	struct writer *w = &disk_of(t)->writer;
+
+	if (!pool_next(disk_of(t)->pool))
+		return;
+	if (w->rc < 0)
+		tell_failed(t, ID_NONE, -w->rc, slice_of(w->cause));
+	else
+		tell(t, &(struct tr_event){ .kind = TR_PLACED,
+					    .receiver = ID_NONE,
+					    .bucket = ID_NONE,
+					    .digest = w->made.content,
+					    .bytes = w->made.bytes });
+}
+
+/* ---- loads ---- */
+
+static void load_ended(void *arg, uint32_t receiver, uint64_t tag,
+		       const struct msg *m, int rc)
+{
+	struct transport *t = arg;
+
+	(void)tag;
+	if (rc < 0)
+		tell_failed(t, receiver, -rc, slice_of(log_cause()));
+	else if (m->type == M_refused)
+		tell_failed(t, receiver, m->refused.code, m->refused.cause);
+	else if (!slice_eq(m->loaded.boot, slice_of(t->env->boot[receiver])))
+		tell_failed(t, receiver, E_FENCED, SLICE("it was restarted"));
+	else
+		tell(t, &(struct tr_event){ .kind = TR_LOADED,
+					    .receiver = receiver,
+					    .bucket = ID_NONE });
+}
+
+static void stray(void *arg, uint32_t receiver, const struct msg *m)
+{
+	(void)arg;
+	log_debug("receiver %u: %s that nobody waits for", receiver,
+		  msg_name(m->type));
+}
+
+static void lost(void *arg, uint32_t receiver)
+{
+	struct transport *t = arg;
+	struct tr_event e = { .kind = TR_LOST,
+			      .receiver = receiver,
+			      .bucket = ID_NONE,
+			      .code = E_UNAVAIL };
+
+	snprintf(e.cause, sizeof(e.cause), "%s closed its connection",
+		 t->env->plan->receiver[receiver].endpoint);
+	tell(t, &e);
+}
+
+static const struct fan_ops disk_fan = {
+	.reply = load_ended,
+	.stray = stray,
+	.lost = lost,
+};
+
+/* It opens the path by itself. */
+static int disk_attach(struct transport *t, uint32_t receiver)
+{
+	tell(t, &(struct tr_event){ .kind = TR_ATTACHED,
+				    .receiver = receiver,
+				    .bucket = ID_NONE });
+	return 0;
+}
+
+static int disk_load(struct transport *t, uint32_t receiver)
+{
+	struct disk *d = disk_of(t);
+	struct msg m = {
+		.type = M_load,
+		.load = { .fence = t->env->fence,
+			  .boot = slice_of(t->env->boot[receiver]),
+			  .version = t->env->version,
+			  .place = slice_of(d->writer.made.path),
+			  .wait_ms = (uint64_t)t->env->conf->disk_wait_ms },
+	};
+
+	return fan_call(d->fan, receiver, &m, 0, 1, t->env->load_ms);
+}
+
+static int disk_poll(struct transport *t, struct tr_event *e)
+{
+	return tr_pop(&disk_of(t)->queue, e);
+}
+
+static size_t disk_drain(struct transport *t)
+{
+	return fan_open_calls(disk_of(t)->fan);
+}
+
+/* ---- life ---- */
+
+static void disk_abort(struct transport *t, uint32_t receiver)
+{
+	struct disk *d = disk_of(t);
+
+	fan_forget(d->fan, receiver);
+	tr_forget(&d->queue, receiver);
+}
+
+static void disk_close(struct transport *t)
+{
+	struct disk *d = disk_of(t);
+
+	atomic_store(&d->cancel, true);
+	if (d->pool)
+		loop_del_fd(t->env->loop, pool_fd(d->pool));
+	pool_free(d->pool);
+	fan_free(d->fan);
+	free(d->writer.made.path);
+	free(d->registry);
+	tr_queue_release(&d->queue);
+	free(d);
+}
+
+static int add_receivers(struct transport *t)
+{
+	const struct plan *p = t->env->plan;
+	struct disk *d = disk_of(t);
+	int rc = fan_reserve(d->fan, p->nreceivers, 1);
+
+	for (uint32_t r = 0; rc == 0 && r < p->nreceivers; r++)
+		rc = fan_add(d->fan, p->receiver[r].endpoint);
+	fan_number_from(d->fan, (uint64_t)t->env->fence.instance << 40);
+	return rc;
+}
+
+static int start_writer(struct transport *t)
+{
+	const struct tr_env *env = t->env;
+	struct disk *d = disk_of(t);
+
+	d->registry = xstrndup(env->fence.registry.p, env->fence.registry.n);
+	d->writer = (struct writer){
+		.job.fn = run_writer,
+		.post_write = env->conf->post_write,
+		.post_write_ms = (int64_t)env->load_ms,
+		.write = { .disk_dir = env->plan->disk_dir,
+			   .plan = env->plan,
+			   .fd = env->fd,
+			   .registry = d->registry,
+			   .version = env->version,
+			   .link = env->conf->disk_link,
+			   .cancel = &d->cancel },
+	};
+	d->pool = pool_new("weir-disk", 1, 1);
+	if (!d->pool)
+		return -E_IO;
+	loop_add_fd(env->loop, pool_fd(d->pool), written, t);
+	return pool_submit_take(d->pool, &d->writer.job);
+}
+
+static int disk_open(struct transport *t)
+{
+	struct disk *d = xcalloc(1, sizeof(*d));
+	int rc = -E_IO;
+
+	t->self = d;
+	d->fan = fan_new(t->env->loop, &disk_fan, t);
+	if (d->fan)
+		rc = add_receivers(t);
+	if (rc == 0)
+		rc = start_writer(t);
+	if (rc < 0)
+		disk_close(t);
+	return rc;
+}
+
+const struct transport_ops tr_disk_ops = {
+	.name = "disk",
+	.caps = TR_CAN_LOSE | TR_DURABLE | TR_WHOLE,
+	.open = disk_open,
+	.attach = disk_attach,
+	.offer = tr_no_offer,
+	.post = tr_no_post,
+	.load = disk_load,
+	.poll = disk_poll,
+	.drain = disk_drain,
+	.abort = disk_abort,
+	.close = disk_close,
+};

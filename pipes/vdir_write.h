@@ -1,0 +1,40 @@
+/*
+ * vdir_write.h - a version directory is made; see vdir.h.
+ *
+ * Files are taken from descriptors, so that the source is what was opened;
+ * the new directory is read again, whole, and the mark says what is there.
+ * It appears by one rename.  What stands under its name already is put out of
+ * the way if it is a version of the same registry with the same number: a
+ * number that is not published may be tried again with any content.  Anything
+ * else there is refused, and so is a directory that somebody reads or writes
+ * right now.
+ */
+#ifndef WEIR_VDIR_WRITE_H
+#define WEIR_VDIR_WRITE_H
+
+#include "pipes/planfile.h"
+#include "pipes/vdir.h"
+
+struct vdir_write {
+	const char *disk_dir;
+	const struct plan *plan;	/* of one source rank */
+	const int *fd;			/* per file of the plan */
+	const char *registry;
+	uint64_t version;
+	unsigned threads;		/* 0: all cores */
+	bool link;			/* the source is never written again */
+	const atomic_bool *cancel;
+};
+
+struct vdir_made {
+	char *path;			/* owned */
+	struct digest content;
+	uint64_t bytes;			/* that a reader has to read */
+};
+
+/* A whole checkpoint.  One that is there already with the source's content
+ * stays as it is, so that readers are not disturbed by a publisher that was
+ * started again.  Logged. */
+int vdir_write_full(const struct vdir_write *w, struct vdir_made *out);
+
+#endif
