@@ -50,7 +50,7 @@ static int read_address(union address *a, const char *host, uint16_t port)
 
 static int fail(int fd, const char *host, uint16_t port)
 {
-	int rc = log_errno(errno == EADDRINUSE	      ? E_AGAIN
+	int rc = log_errno(errno == EADDRINUSE	    ? E_AGAIN
 			   : errno == EADDRNOTAVAIL ? E_CONFIG
 						    : E_IO,
 			   "listen on %s, port %u", host, port);
@@ -68,8 +68,8 @@ int tcp_listen(const char *host, uint16_t *port)
 
 	if (rc < 0)
 		return rc;
-	fd = socket(a.any.sa_family,
-		    SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+		    0);
 	if (fd < 0 ||
 	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
 	    bind(fd, &a.any, size_of(&a)) < 0 || listen(fd, TCP_BACKLOG) < 0 ||

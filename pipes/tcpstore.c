@@ -382,8 +382,7 @@ static int answer_one(struct tcpstore *s, struct tcpstore_peer *p)
 {
 	enum tcpstore_query q = s->now.query;
 
-	if (p->nmissing > 0 && p->dialect == TD_CURRENT &&
-	    q != TQ_CANCEL_WAIT)
+	if (p->nmissing > 0 && p->dialect == TD_CURRENT && q != TQ_CANCEL_WAIT)
 		return refuse(p, "%s while it waits for a key",
 			      tcpstore_query_name(q));
 	stop_waiting(p);

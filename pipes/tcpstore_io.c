@@ -129,7 +129,8 @@ static void on_in(void *arg)
 			n = 1;
 		else if (n == 0 || (n < 0 && errno != EAGAIN))
 			end_client(c);
-		else if (n > 0 && feed(c, (struct slice){ bytes, (size_t)n }) < 0)
+		else if (n > 0 &&
+			 feed(c, (struct slice){ bytes, (size_t)n }) < 0)
 			end_client(c);
 	}
 	drain_all(c->io);

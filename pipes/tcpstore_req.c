@@ -37,22 +37,24 @@ struct number {
 };
 
 static const struct number current[] = {
-	{ TQ_VALIDATE, NULL },	     { TQ_SET, NULL },
-	{ TQ_COMPARE_SET, NULL },    { TQ_GET, NULL },
-	{ TQ_ADD, NULL },	     { TQ_CHECK, NULL },
-	{ TQ_WAIT, NULL },	     { TQ_GETNUMKEYS, NULL },
-	{ TQ_DELETE_KEY, NULL },     { TQ_APPEND, NULL },
-	{ TQ_MULTI_GET, NULL },	     { TQ_MULTI_SET, NULL },
-	{ TQ_CANCEL_WAIT, NULL },    { TQ_PING, NULL },
-	{ TQ_N, "QUEUE_PUSH" },	     { TQ_N, "QUEUE_POP" },
-	{ TQ_N, "QUEUE_LEN" },	     { TQ_N, "LIST_KEYS" },
+	{ TQ_VALIDATE, NULL },	  { TQ_SET, NULL },
+	{ TQ_COMPARE_SET, NULL }, { TQ_GET, NULL },
+	{ TQ_ADD, NULL },	  { TQ_CHECK, NULL },
+	{ TQ_WAIT, NULL },	  { TQ_GETNUMKEYS, NULL },
+	{ TQ_DELETE_KEY, NULL },  { TQ_APPEND, NULL },
+	{ TQ_MULTI_GET, NULL },	  { TQ_MULTI_SET, NULL },
+	{ TQ_CANCEL_WAIT, NULL }, { TQ_PING, NULL },
+	{ TQ_N, "QUEUE_PUSH" },	  { TQ_N, "QUEUE_POP" },
+	{ TQ_N, "QUEUE_LEN" },	  { TQ_N, "LIST_KEYS" },
 	{ TQ_N, "BARRIER" },
 };
 
 static const struct number in_1_13[] = {
-	{ TQ_SET, NULL },    { TQ_COMPARE_SET, NULL }, { TQ_GET, NULL },
-	{ TQ_ADD, NULL },    { TQ_CHECK, NULL },       { TQ_WAIT, NULL },
-	{ TQ_GETNUMKEYS, NULL }, { TQ_N, "WATCH_KEY" }, { TQ_DELETE_KEY, NULL },
+	{ TQ_SET, NULL },	 { TQ_COMPARE_SET, NULL },
+	{ TQ_GET, NULL },	 { TQ_ADD, NULL },
+	{ TQ_CHECK, NULL },	 { TQ_WAIT, NULL },
+	{ TQ_GETNUMKEYS, NULL }, { TQ_N, "WATCH_KEY" },
+	{ TQ_DELETE_KEY, NULL },
 };
 
 const char *tcpstore_query_name(enum tcpstore_query q)
@@ -188,8 +190,10 @@ static bool tell_dialect(struct cursor *c, enum tcpstore_dialect *dialect)
 		return false;
 	c->at = 0;
 	if (magic > TCPSTORE_KEY_MAX && magic != MAGIC)
-		return refuse(c, "it opens with 0x%08llx, not with torch's "
-			      "0x%08x", (unsigned long long)magic, MAGIC);
+		return refuse(c,
+			      "it opens with 0x%08llx, not with torch's "
+			      "0x%08x",
+			      (unsigned long long)magic, MAGIC);
 	*dialect = magic == MAGIC ? TD_CURRENT : TD_1_13;
 	return true;
 }

@@ -3,17 +3,17 @@
  * fakes: tcpstored HOST PORT MS KEY VALUE ("-": none).
  *
  * Prints its port; then a line for each change: how many have joined, and
- * what is waited for.  When KEY is, it is set.  Ends with its input, or when
- * the deadline passes (69).
+ * what is waited for.  When KEY is, it is set.  Ends by
+ * SIGTERM (0), or when the deadline passes (69).
  */
 #include "common/err.h"
 #include "common/log.h"
 #include "pipes/tcpstore_io.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static struct {
 	struct loop *loop;
@@ -53,12 +53,10 @@ static void on_over(void *arg)
 	loop_stop(t.loop, log_error(E_TIMEOUT, "the deadline passed"));
 }
 
-static void on_input(void *arg)
+static void on_signal(int signo, void *arg)
 {
-	char c;
-
 	(void)arg;
-	if (read(STDIN_FILENO, &c, 1) <= 0)
+	if (signo == SIGTERM)
 		loop_stop(t.loop, 0);
 }
 
@@ -77,10 +75,11 @@ int main(int argc, char **argv)
 	t.key = slice_of(argv[4]);
 	t.value = slice_of(argv[5]);
 	t.loop = loop_new();
-	rc = tcpstore_io_open(&t.io, t.loop, &conf);
+	rc = loop_signals(t.loop, on_signal, NULL);
+	if (rc == 0)
+		rc = tcpstore_io_open(&t.io, t.loop, &conf);
 	if (rc == 0) {
 		printf("%u\n", tcpstore_io_port(t.io));
-		loop_add_fd(t.loop, STDIN_FILENO, on_input, NULL);
 		rc = loop_run(t.loop);
 	}
 	tcpstore_io_free(t.io);

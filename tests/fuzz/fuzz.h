@@ -29,6 +29,7 @@
 	X(recfile)	\
 	X(rundir)	\
 	X(safetensors)	\
+	X(tcpstore)	\
 	X(values)
 
 #define X(name) void fuzz_##name(struct slice in);

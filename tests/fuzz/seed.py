@@ -231,6 +231,18 @@ def offers():
         seed("fdpass", str(n), bytes([n]) + part(pack([52, 4, fence, boot, 0, n])))
 
 
+def stores():
+    """What torch's clients say, up to the value that is too large."""
+    for dialect in ("current", "1.13"):
+        with open(os.path.join(TESTS, "golden", "tcpstore", dialect + ".in"), "rb") as f:
+            data = f.read()
+        said = data[:data.index(bytes(range(256))) + 100]
+        seed("tcpstore", dialect, b"\x80" + part(said))
+        seed("tcpstore", dialect + "-rest", b"\x80" + part(said[:30] + data[-340:]))
+        seed("tcpstore", dialect + "-pieces", b"".join(
+            bytes([i % 3]) + part(said[i:i + 40]) for i in range(0, len(said), 40)))
+
+
 def main():
     messages()
     documents()
@@ -240,6 +252,7 @@ def main():
     plans(sys.argv[1])
     deltas(sys.argv[1])
     offers()
+    stores()
 
 
 if __name__ == "__main__":
