@@ -69,7 +69,7 @@ static bool id_of(const struct fan *f, const struct sock_peer *p, uint32_t *r)
 /* All messages to and from engines begin with seq. */
 static bool has_seq(enum msg_type t)
 {
-	return t >= M_probe && t <= M_loaded;
+	return t >= M_probe && t <= M_joined;
 }
 
 static bool answers(enum msg_type reply, enum msg_type request)

@@ -224,8 +224,8 @@ def offers():
     files = [["a", 0, 100, 20, digest], ["b", 1, 40 << 20, 0, digest]]
     begin = [50, 1, fence, boot, 1, digest, digest, 100 + (40 << 20), 2, 2, 0, 1, False,
              files]
-    first = [54, 2, fence, boot, 1, 0, 0, 100, [[0, 0, 20], [0, 20, 80]]]
-    second = [54, 3, fence, boot, 1, 0, 1, 40 << 20, [[1, 0, 40 << 20]]]
+    first = [54, 2, fence, boot, 1, 0, 0, 100, [[0, 0, 20], [0, 20, 80]], 0]
+    second = [54, 3, fence, boot, 1, 0, 1, 40 << 20, [[1, 0, 40 << 20]], 0]
     seed("offer", "whole", b"".join(part(pack(m)) for m in (begin, first, second, second)))
     for n in (1, 2, 253):
         seed("fdpass", str(n), bytes([n]) + part(pack([52, 4, fence, boot, 0, n])))
