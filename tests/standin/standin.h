@@ -1,0 +1,42 @@
+/*
+ * standin.h - what the two stand-in libraries share.
+ *
+ * libcudart.so.13 and libnccl.so.2 for machines without a device, found by
+ * LD_LIBRARY_PATH in tests and never installed.  They say what they are on
+ * stderr when they are loaded.  "Device memory" is shared memory that other
+ * processes can map; a stream is a thread that carries out what it is given
+ * later, in order, with pauses from a seed, so that what is not synchronised
+ * shows as wrong bytes.
+ *
+ *	WEIR_STANDIN_DEVICES=N		of this machine; 8
+ *	CUDA_VISIBLE_DEVICES=A,B	as the real ones take it (numbers)
+ *	WEIR_STANDIN_MEMORY=BYTES	of each device; 1 GiB
+ *	WEIR_STANDIN_SEED=N		of the pauses; 1
+ *	WEIR_STANDIN_PAUSE_US=N		the longest one; 300
+ *	WEIR_STANDIN_NCCL=CODE		version that libnccl says it has
+ *	WEIR_STANDIN_FAULT=NAME[=K],...	from the K-th time on (1):
+ *
+ *	no-device oom no-pin sticky	calls of the runtime
+ *	no-ipc				no memory can be shared
+ *	begin-hang			a rank never joins
+ *	init-hang broadcast-hang abort-hang	never ends, never returns
+ *	async-error			broadcasts end by a remote error
+ *	no-data				a group forms, its bytes never come
+ */
+#ifndef WEIR_TESTS_STANDIN_H
+#define WEIR_TESTS_STANDIN_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* True from the K-th call with that name on, if the environment wants it. */
+bool standin_fault(const char *name);
+uint64_t standin_number(const char *variable, uint64_t otherwise);
+/* fn(arg) in the stream's thread, behind all that it was given before. */
+void standin_queue(cudaStream_t stream, void (*fn)(void *), void *arg);
+/* Of the device in use. */
+void standin_uuid(unsigned char uuid[16]);
+void standin_nap(uint64_t us);
+
+#endif
