@@ -29,14 +29,14 @@ static const char with_us[] =
 	"exec /bin/sh -c \"$0\"";
 
 static int spawn(struct child *c, const char *command, const char *const *env,
-		 const int life[2], const int out[2])
+		 int fd, const int life[2], const int out[2])
 {
 	const char *const argv[] = { "/bin/sh", "-c", with_us, command, NULL };
 	pid_t pid = proc_spawn(&(struct proc_spec){
 		.argv = argv,
 		.env = env,
 		.fd = { life[0], out[1], out[1] },
-		.pass_fd = -1,
+		.pass_fd = fd,
 		.own_session = true,
 	});
 
@@ -55,6 +55,12 @@ static int spawn(struct child *c, const char *command, const char *const *env,
 int child_start(struct child *c, const char *what, const char *command,
 		const char *const *env)
 {
+	return child_start_with(c, what, command, env, -1);
+}
+
+int child_start_with(struct child *c, const char *what, const char *command,
+		     const char *const *env, int fd)
+{
 	int life[2], out[2], rc;
 
 	*c = (struct child)CHILD_NONE;
@@ -67,7 +73,7 @@ int child_start(struct child *c, const char *what, const char *command,
 		close(life[1]);
 		return rc;
 	}
-	rc = spawn(c, command, env, life, out);
+	rc = spawn(c, command, env, fd, life, out);
 	if (rc < 0)
 		child_kill(c);
 	return rc;

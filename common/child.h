@@ -32,6 +32,9 @@ struct child {
 /* env: "NAME=value" added, NULL at the end. */
 int child_start(struct child *c, const char *what, const char *command,
 		const char *const *env);
+/* The command has this descriptor as well, under its number. */
+int child_start_with(struct child *c, const char *what, const char *command,
+		     const char *const *env, int fd);
 /* Call it whenever one of the two descriptors is readable; it may close them
  * (then they are -1).  0: runs on; 1: it ended with
  * success; -E_IO: it ended otherwise, logged with status and last line. */

@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #define FDPASS_MAX	250		/* descriptors of one packet */
-#define FDPASS_FRAME	65536u		/* bytes of one packet */
+#define FDPASS_FRAME	131072u		/* bytes: an offer of most pieces */
 #define FDPASS_BACKLOG	64		/* connections not yet accepted */
 
 struct fdpass_peer {

@@ -284,6 +284,25 @@ static int restore(struct commit_io *c)
 }
 
 /* Each engine that joins does so by itself. */
+/* Not every transport goes on without an engine that fails. */
+static int check_min_engines(const struct commit_io *c)
+{
+	const struct transport_ops *t = transport_find(c->plan.transport);
+	uint64_t min = c->conf->min_engines;
+
+	if (min > c->plan.nengines)
+		return log_error(E_USAGE,
+				 "--min-engines %llu: the fleet has "
+				 "%u engines",
+				 (ull)min, c->plan.nengines);
+	if (min && min < c->plan.nengines && t && !(t->caps & TR_CAN_LOSE))
+		return log_error(E_CONFIG,
+				 "--min-engines %llu: transport %s cannot lose "
+				 "an engine on the way",
+				 (ull)min, t->name);
+	return 0;
+}
+
 static uint32_t min_engines(const struct commit_io *c)
 {
 	if (c->conf->min_engines == 0 && c->plan.kind == RUN_JOIN)
@@ -305,11 +324,9 @@ int commit_plan_open(struct commit_io *c, const struct m_end *end)
 				 "%s/" PLAN_FILE " is not the plan that "
 				 "transfer has read",
 				 c->s->run.path);
-	if (c->conf->min_engines > c->plan.nengines)
-		return log_error(E_USAGE,
-				 "--min-engines %llu: the fleet has "
-				 "%u engines",
-				 (ull)c->conf->min_engines, c->plan.nengines);
+	rc = check_min_engines(c);
+	if (rc < 0)
+		return rc;
 	commit_phase(c, PHASE_PLAN);
 	list_engines(c);
 	list_files(c);

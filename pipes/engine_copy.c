@@ -13,7 +13,8 @@
 struct copy_task {
 	uint32_t bucket;
 	struct asker from;
-	uint32_t left; /* jobs that have not come back */
+	uint32_t left;	  /* jobs that have not come back */
+	bool is_in_place; /* a mover has written it: it is only hashed */
 	struct digest *leaf;
 	int rc;
 	char cause[256];
@@ -76,8 +77,10 @@ static void run_copy(struct job *job)
 			window_init(&w, c->fd[i], c->sh->slot.file[file].bytes,
 				    WINDOW_AUTO);
 		}
-		rc = piece_copy(&w, &c->sh->files.file[file], p, leaf,
-				&c->sh->cancel);
+		rc = c->task->is_in_place
+			     ? piece_hash(&w, p, leaf, &c->sh->cancel)
+			     : piece_copy(&w, &c->sh->files.file[file], p, leaf,
+					  &c->sh->cancel);
 		if (rc < 0)
 			explain(c, p, rc);
 		leaf += piece_leaves(p);
@@ -122,7 +125,8 @@ static void add_piece(struct copy_job *c, const struct piece *p)
 	c->piece = xreallocarray(c->piece, c->n + 1, sizeof *c->piece);
 	c->fd = xreallocarray(c->fd, c->n + 1, sizeof *c->fd);
 	c->piece[c->n] = *p;
-	c->fd[c->n++] = c->sh->source[p->file].fd;
+	c->fd[c->n++] = c->task->is_in_place ? c->sh->files.file[p->file].fd
+					     : c->sh->source[p->file].fd;
 }
 
 static void submit(struct shell *sh, struct copy_job *c)
@@ -171,7 +175,7 @@ static void submit_all(struct shell *sh, struct copy_task *t)
 		free_job(c);
 }
 
-static void ack(struct shell *sh, const struct asker *to, uint32_t bucket)
+void shell_ack(struct shell *sh, const struct asker *to, uint32_t bucket)
 {
 	const struct fill_bucket *b = &sh->fill.bucket[bucket];
 	struct msg m = { .type = M_ack };
@@ -197,7 +201,7 @@ static void end_task(struct shell *sh, struct copy_task *t)
 	/* The bytes are there before anybody hears of them. */
 	if (t->rc == 0) {
 		fill_hold(&sh->fill, t->bucket, t->leaf);
-		ack(sh, &t->from, t->bucket);
+		shell_ack(sh, &t->from, t->bucket);
 	} else {
 		/* A run that is given up is somebody's wish. */
 		if (t->rc != -E_AGAIN)
@@ -279,7 +283,8 @@ static const char *missing_source(const struct shell *sh, uint32_t bucket)
 	return NULL;
 }
 
-static void start(struct shell *sh, uint32_t bucket, const struct asker *from)
+static struct copy_task *begin(struct shell *sh, uint32_t bucket,
+			       const struct asker *from)
 {
 	struct copy_task *t = xcalloc(1, sizeof *t);
 	struct en_event ev = { .on = EN_COPY_BEGUN };
@@ -290,9 +295,44 @@ static void start(struct shell *sh, uint32_t bucket, const struct asker *from)
 		xcalloc(fill_bucket_leaves(&sh->fill, bucket), sizeof *t->leaf);
 	sh->task[bucket] = t;
 	shell_step(sh, &ev);
+	return t;
+}
+
+static void work(struct shell *sh, struct copy_task *t)
+{
 	submit_all(sh, t);
 	if (t->left == 0) /* an empty bucket, or a full pool */
 		end_task(sh, t);
+}
+
+void shell_landed(struct shell *sh, uint32_t bucket, int rc, const char *cause)
+{
+	struct copy_task *t = sh->task[bucket];
+
+	t->is_in_place = true;
+	if (rc == 0) {
+		work(sh, t);
+		return;
+	}
+	t->rc = rc;
+	snprintf(t->cause, sizeof t->cause, "%s", cause);
+	end_task(sh, t);
+}
+
+/* Whoever is in a group receives what the group is sent. */
+static void offer_group(struct shell *sh, const struct m_offer *o,
+			const struct asker *from)
+{
+	bool is_held = sh->fill.bucket[o->bucket].state == FILL_HELD;
+
+	if (sh->task[o->bucket]) {
+		shell_refuse(sh, from, -E_PROTO, o->bucket,
+			     "a bucket on its way is offered again");
+		return;
+	}
+	if (!is_held)
+		begin(sh, o->bucket, from);
+	shell_offer_group(sh, is_held);
 }
 
 void shell_offer(struct shell *sh)
@@ -312,8 +352,12 @@ void shell_offer(struct shell *sh)
 		shell_refuse(sh, from, -E_PROTO, o->bucket, log_cause());
 		return;
 	}
+	if (o->group) {
+		offer_group(sh, o, from);
+		return;
+	}
 	if (sh->fill.bucket[o->bucket].state == FILL_HELD) {
-		ack(sh, from, o->bucket);
+		shell_ack(sh, from, o->bucket);
 		return;
 	}
 	t = sh->task[o->bucket];
@@ -329,5 +373,5 @@ void shell_offer(struct shell *sh)
 		shell_refuse(sh, from, -E_PROTO, o->bucket, cause);
 		return;
 	}
-	start(sh, o->bucket, from);
+	work(sh, begin(sh, o->bucket, from));
 }

@@ -24,6 +24,7 @@ void shell_report(struct shell *sh, enum en_ev on, int rc)
 
 void shell_drop_slot(struct shell *sh)
 {
+	shell_mover_stop(sh);
 	store_files_release(&sh->files);
 	fill_release(&sh->fill);
 	shell_close_sources(sh);
@@ -463,6 +464,16 @@ static void answer(struct shell *sh, enum en_ev req)
 	shell_answer(sh, to, &m);
 }
 
+static void reach_source(struct shell *sh)
+{
+	if (sh->now->type == M_enroll)
+		shell_enroll(sh);
+	else if (sh->now->type == M_join)
+		shell_join(sh);
+	else
+		shell_attach(sh);
+}
+
 void shell_perform(struct shell *sh, const struct en_action *a)
 {
 	log_debug("%s %s", engine_do_name(a->what),
@@ -478,7 +489,7 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 			     a->cause);
 		break;
 	case EN_DO_ATTACH:
-		shell_attach(sh);
+		reach_source(sh);
 		break;
 	case EN_DO_OFFER:
 		shell_offer(sh);
@@ -490,6 +501,8 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 		make(sh);
 		break;
 	case EN_DO_SEAL:
+		/* Nobody else writes into the slot any more. */
+		shell_mover_stop(sh);
 		seal(sh);
 		break;
 	case EN_DO_LOAD:
@@ -500,6 +513,7 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 		break;
 	case EN_DO_STOP:
 		atomic_store(&sh->cancel, true);
+		shell_mover_stop(sh);
 		break;
 	case EN_DO_DROP:
 		shell_drop_slot(sh);

@@ -197,6 +197,8 @@ static bool take_request(const struct msg *m, struct asked *a)
 		      .buckets = m->begin.buckets, .worker = m->begin.worker,
 		      .workers = m->begin.workers, .whole = m->begin.whole);
 		ASKED(attach, EN_ATTACH, .version = 0);
+		ASKED(enroll, EN_ATTACH, .version = 0);
+		ASKED(join, EN_ATTACH, .version = 0);
 		ASKED(offer, EN_OFFER, .version = m->offer.version);
 		ASKED(holding, EN_HOLDING, .version = 0);
 		ASKED(finish, EN_FINISH, .version = m->finish.version);
@@ -376,7 +378,7 @@ static void sock_ready(void *arg)
 		}
 		struct asked a;
 
-		if (take_request(&m, &a) && a.ev.on != EN_ATTACH) {
+		if (take_request(&m, &a) && m.type != M_attach) {
 			from.seq = a.seq;
 			shell_request(sh, &from, &m);
 		}
@@ -544,6 +546,7 @@ static void stop(struct shell *sh)
 {
 	atomic_store(&sh->cancel, true);
 	shell_hook_stop(sh);
+	shell_mover_stop(sh);
 	if (sh->pool)
 		pool_stop(sh->pool);
 	if (sh->listener >= 0) {

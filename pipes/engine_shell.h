@@ -6,6 +6,7 @@
  *	engine_do.c	what the machine asks for
  *	engine_copy.c	offers: copies in the pool, acks
  *	engine_fd.c	PATH.fd: who may connect, descriptors of source files
+ *	engine_mover.c	groups: buckets that a mover writes into the slot
  *	engine_hook.c	--on-pause, --on-swap, --on-resume
  */
 #ifndef WEIR_ENGINE_SHELL_H
@@ -20,6 +21,7 @@
 #include "pipes/engine_run.h"
 #include "pipes/fetch.h"
 #include "pipes/fill.h"
+#include "pipes/mover.h"
 #include "pipes/seal.h"
 
 #define SHELL_CONNS_MAX 64	/* on PATH.fd */
@@ -50,6 +52,15 @@ struct waiting {		/* a reply at the high-water mark */
 struct source_fd {
 	int fd;			/* -1: not attached */
 	struct conn *conn;
+};
+
+struct errand {			/* the mover is asked for somebody */
+	struct errand *next;
+	uint64_t seq;		/* as the mover knows it */
+	struct asker from;
+	enum msg_type type;	/* enroll, join, offer */
+	uint32_t bucket;
+	bool is_held;		/* of an offer: received and dropped */
 };
 
 struct seal_job {
@@ -101,6 +112,9 @@ struct shell {
 	int *grave;			/* replaced while copies ran */
 	size_t ngrave;
 	struct copy_task **task;	/* by bucket; NULL: none on its way */
+	struct mover *mover;		/* NULL: none; writes the slot's files */
+	struct errand *errand;
+	uint64_t mover_seq;
 	struct seal_job seal;
 	struct make_job make;
 	atomic_bool cancel;
@@ -150,6 +164,17 @@ void shell_close_sources(struct shell *sh);
 int shell_fd_listen(struct shell *sh);
 void shell_fd_close(struct shell *sh);
 void shell_attach(struct shell *sh);
+
+/* enroll, join; offers with a group, whose bucket was claimed. */
+void shell_enroll(struct shell *sh);
+void shell_join(struct shell *sh);
+void shell_offer_group(struct shell *sh, bool is_held);
+/* It has ended when this returns; its offers fail, as if cancelled. */
+void shell_mover_stop(struct shell *sh);
+/* A bucket is in the slot, or will not be (rc < 0). */
+void shell_landed(struct shell *sh, uint32_t bucket, int rc,
+		  const char *cause);
+void shell_ack(struct shell *sh, const struct asker *to, uint32_t bucket);
 
 void shell_hook(struct shell *sh, enum engine_hook kind);
 void shell_hook_stop(struct shell *sh);

@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const built[] = { "host", "mem", "disk" };
-static const char *const not_built[] = { "tcp", "ucx", "cuda-ipc", "nccl",
-					 "delta" };
+static const char *const built[] = { "host", "mem", "disk", "nccl" };
+static const char *const not_built[] = { "tcp", "ucx", "cuda-ipc", "delta" };
 
 static const char *find(const char *const *names, size_t n, const char *name)
 {
@@ -35,7 +34,7 @@ static const char *resolve_transport(const char *name)
 	else
 		log_error(E_USAGE,
 			  "--transport \"%s\": no such transport; expected "
-			  "auto, host, mem or disk",
+			  "auto, host, mem, disk or nccl",
 			  name);
 	return NULL;
 }
@@ -193,6 +192,11 @@ static int check_engines(const struct plan_input *in, size_t nranks)
 	const struct fleet *f = &in->fleet;
 	int rc = check_kinds(f);
 
+	if (rc == 0 && nranks > 1 && strcmp(in->transport, "nccl") == 0)
+		rc = log_error(E_CONFIG,
+			       "transport nccl: %zu source ranks; more than "
+			       "one is not built yet",
+			       nranks);
 	for (uint32_t i = 0; rc == 0 && nranks > 1 && i < f->n; i++)
 		rc = check_workers(&f->engine[i], nranks);
 	return rc;

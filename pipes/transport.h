@@ -148,6 +148,7 @@ int tr_no_offer(struct transport *t, uint32_t wave, uint32_t bucket);
 int tr_no_post(struct transport *t, uint32_t receiver);
 int tr_no_load(struct transport *t, uint32_t receiver);
 
-extern const struct transport_ops tr_host_ops, tr_mem_ops, tr_disk_ops;
+extern const struct transport_ops tr_host_ops, tr_mem_ops, tr_disk_ops,
+	tr_nccl_ops;
 
 #endif

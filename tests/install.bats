@@ -11,6 +11,12 @@ expected() {
 	local program
 
 	while read -r program; do
+		case $program in
+		weir-move-*)
+			echo "libexec/weir/$program"
+			continue
+			;;
+		esac
 		echo "bin/$program"
 		echo "share/man/man1/$program.1"
 		echo "share/bash-completion/completions/$program"

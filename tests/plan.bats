@@ -329,8 +329,8 @@ refuses() {
 	run --separate-stderr weir-plan --source "$T/c" -o "$T/plan" \
 		--engine sglang=http://127.0.0.1:1
 	one_line_error 78 "kind sglang needs workers" "not built yet"
-	plan --transport nccl
-	one_line_error 64 "transport nccl: not built yet"
+	plan --transport cuda-ipc
+	one_line_error 64 "transport cuda-ipc: not built yet"
 	plan --transport pigeon
 	one_line_error 64 '"pigeon"'
 	plan --transport mem

@@ -82,6 +82,13 @@ static inline int tap_done(void)
 	return tap.failed != 0;
 }
 
+/* Instead of all checks: says why, by name. */
+static inline int tap_skip(const char *why)
+{
+	printf("ok 1 # skip %s\n1..1\n", why);
+	return 0;
+}
+
 #define ok(good, ...)	tap_ok((good), __FILE__, __LINE__, __VA_ARGS__)
 #define eq_u64(got, want, name) \
 	tap_u64((got), (want), __FILE__, __LINE__, (name))

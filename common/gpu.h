@@ -1,0 +1,53 @@
+/*
+ * gpu.h - one CUDA device: memory, streams, copies.
+ *
+ * The only user of the CUDA runtime; linked into movers alone, so that no
+ * other program needs the library or pays for its start.  Streams and device
+ * memory are opaque pointers.  Copies and whatever else is put into a stream
+ * happen later, in the order of that stream; gpu_call() tells when.
+ *
+ * Every failure is logged with the name of the call and the runtime's own
+ * text, and is -E_NOMEM (no device memory), -E_UNAVAIL (no device) or -E_IO.
+ * After most of them a device is of no use to this process any more: the
+ * process should end.
+ */
+#ifndef WEIR_GPU_H
+#define WEIR_GPU_H
+
+#include "gputext.h"
+
+#include <stddef.h>
+
+#define GPU_NAME_MAX	256
+
+struct gpu_device {
+	unsigned char uuid[GPU_UUID_LEN];
+	char name[GPU_NAME_MAX];
+	int runtime, driver;		/* version codes */
+};
+
+/* Uses this device, counted as CUDA_VISIBLE_DEVICES shows them, from here on.
+ * A missing driver is a missing device. */
+int gpu_open(int device, struct gpu_device *out);
+
+int gpu_alloc(void **p, size_t n);
+void gpu_free(void *p);			/* NULL is fine */
+/* Host memory that the device reads directly; *is_pinned false: ordinary
+ * memory, slower, because none could be had (not logged). */
+int gpu_host_alloc(void **p, size_t n, bool *is_pinned);
+void gpu_host_free(void *p, bool is_pinned);
+
+int gpu_stream_new(void **stream);
+/* Waits for what is in it. */
+void gpu_stream_free(void *stream);	/* NULL is fine */
+/* What is put into `stream` from now on happens after what is in `other`. */
+int gpu_stream_after(void *stream, void *other);
+/* Between host and device, in either direction. */
+int gpu_copy(void *stream, void *to, const void *from, size_t n);
+/* Calls fn(arg) in a thread of the runtime, after all that is in the stream;
+ * it must not call anything of the runtime. */
+int gpu_call(void *stream, void (*fn)(void *arg), void *arg);
+/* 0, or what the device has failed with meanwhile. */
+int gpu_check(void *stream);
+
+#endif

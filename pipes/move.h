@@ -1,0 +1,48 @@
+/*
+ * move.h - weir-move-nccl: the process that has the device and the libraries.
+ *
+ * Beside weir-transfer it is rank 0 of every group and reads the source's
+ * files; beside an engine it is another rank and writes the slot's files.
+ * It is told what to do over a socket pair (fdpass.h), by the messages of
+ * msg.def, and knows no run, no engine and no fence: whoever started it does.
+ *
+ *	<- enroll		-> enrolled: its device and library
+ *	<- attach		descriptors of files, by number; no reply
+ *	<- join			-> grouped (rank 0: the id), joined (waiting),
+ *				joined (formed: probe bytes have flowed)
+ *	<- offer		-> launched (rank 0: read, broadcast begun),
+ *				ack (rank 0: its memory may be used again;
+ *				others: written to the files)
+ *	<- leave		the group's offers end without a reply
+ *
+ * or refused, for any of them.  Offers of one group happen in the order in
+ * which they come.  An offer without pieces is received and dropped.
+ *
+ * The way of a bucket: file <-> pinned ring (MOVE_RING chunks) <-> staging on
+ * the device (two buckets at most, contiguous: one broadcast each), all of it
+ * asynchronous; a chunk or a staging buffer is used again only when the
+ * device says that it has finished with it (I7).  Rank 0 reads a bucket once
+ * for all groups that it goes to in one wave.
+ *
+ * What the device or the runtime fails with ends the process; what a group
+ * fails with ends the group.  The end of the socket ends the process, and no
+ * call that may hang outlives its watchdog.
+ */
+#ifndef WEIR_MOVE_H
+#define WEIR_MOVE_H
+
+#define MOVE_CHUNK	((size_t)8 << 20)	/* bytes */
+#define MOVE_RING	4			/* chunks of pinned memory */
+#define MOVE_STAGING	2			/* buckets on the device */
+#define MOVE_PROBE	((size_t)1 << 20)	/* bytes, in a new group */
+#define MOVE_FILES_MAX	65536u
+#define MOVE_GROUPS_MAX	4096u			/* of a process's life */
+#define MOVE_CASTS_MAX	65536u			/* offers not ended */
+#define MOVE_LOOK_MS	100	/* between two looks at groups in use */
+#define MOVE_FORM_MS	5	/* between two looks at one that forms */
+#define MOVE_END_MS	2000	/* for the library to let go of a group */
+
+/* Until the socket ends; returns 0, or -E_* (logged). */
+int move_run(int fd);
+
+#endif

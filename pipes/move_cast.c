@@ -1,0 +1,445 @@
+#include "pipes/move_shell.h"
+
+#include "common/err.h"
+#include "common/io.h"
+#include "common/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+static int open_ring(struct move *m)
+{
+	bool is_pinned = true;
+
+	for (uint32_t i = 0; i < MOVE_RING; i++) {
+		struct chunk *c = &m->chunk[i];
+		int rc = gpu_host_alloc((void **)&c->p, MOVE_CHUNK,
+					&c->is_pinned);
+
+		if (rc < 0)
+			return rc;
+		is_pinned = is_pinned && c->is_pinned;
+	}
+	if (!is_pinned)
+		log_warn("no pinned memory of %zu bytes can be had: copies to "
+			 "the device are slower",
+			 MOVE_RING * MOVE_CHUNK);
+	return 0;
+}
+
+/* One buffer is enough, two are faster. */
+int move_open_staging(struct move *m, uint64_t room)
+{
+	int rc = 0;
+
+	if (m->nstagings > 0)
+		return room <= m->room
+			       ? 0
+			       : log_error(E_PROTO,
+					   "join: room for buckets of %llu "
+					   "bytes, after %llu",
+					   (unsigned long long)room,
+					   (unsigned long long)m->room);
+	m->room = room;
+	for (uint32_t i = 0; i < MOVE_STAGING && rc == 0; i++) {
+		m->staging[i].bucket = ID_NONE;
+		rc = gpu_alloc(&m->staging[i].memory, room ? room : 1);
+		m->nstagings += rc == 0;
+	}
+	if (m->nstagings == 0)
+		return rc;
+	return m->chunk[0].p ? 0 : open_ring(m);
+}
+
+static struct chunk *free_chunk(struct move *m)
+{
+	for (uint32_t i = 0; i < MOVE_RING; i++)
+		if (!m->chunk[i].is_busy)
+			return &m->chunk[i];
+	return NULL;
+}
+
+static struct staging *free_staging(struct move *m)
+{
+	for (uint32_t i = 0; i < m->nstagings; i++)
+		if (m->staging[i].users == 0)
+			return &m->staging[i];
+	return NULL;
+}
+
+/* One that holds the bucket since another group of the wave had it. */
+static struct staging *loaded_staging(struct move *m, const struct cast *c)
+{
+	for (uint32_t i = 0; i < m->nstagings; i++)
+		if (m->staging[i].bucket == c->bucket &&
+		    m->staging[i].wave == c->wave)
+			return &m->staging[i];
+	return NULL;
+}
+
+/* ---- files ---- */
+
+typedef int move_bytes_fn(int fd, char *p, size_t n, uint64_t offset);
+
+static int read_bytes(int fd, char *p, size_t n, uint64_t offset)
+{
+	int got = io_pread_full(fd, p, n, (off_t)offset);
+
+	if (got < 0 || (size_t)got == n)
+		return got < 0 ? got : 0;
+	return log_error(E_DATA, "a file is shorter than planned: no byte %llu",
+			 (unsigned long long)(offset + (uint64_t)got));
+}
+
+static int write_bytes(int fd, char *p, size_t n, uint64_t offset)
+{
+	return io_pwrite_full(fd, p, n, (off_t)offset);
+}
+
+/* The next n bytes of the bucket, wherever its files have them. */
+static int walk(struct move *m, struct cast *c, char *p, size_t n,
+		move_bytes_fn *fn)
+{
+	while (n > 0) {
+		const struct m_piece *piece = &c->piece[c->at_piece];
+		uint64_t left = piece->bytes - c->at_byte;
+		size_t now = left < n ? (size_t)left : n;
+		int rc = fn(m->file[piece->file], p, now,
+			    piece->offset + c->at_byte);
+
+		if (rc < 0)
+			return rc;
+		p += now;
+		n -= now;
+		c->at_byte += now;
+		if (c->at_byte == piece->bytes) {
+			c->at_piece++;
+			c->at_byte = 0;
+		}
+	}
+	return 0;
+}
+
+/* ---- the end of a cast ---- */
+
+static void free_cast(struct move *m, struct cast *c)
+{
+	struct cast **at = &m->cast;
+
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	m->ncasts--;
+	if (c->staging)
+		c->staging->users--;
+	free(c->piece);
+	free(c);
+}
+
+static void finish(struct move *m, struct cast *c)
+{
+	struct msg reply = { .type = M_ack };
+
+	reply.ack = (struct m_ack){ .seq = c->seq,
+				    .bucket = c->bucket,
+				    .bytes = c->bytes };
+	if (!c->is_orphan)
+		move_send(m, &reply);
+	free_cast(m, c);
+}
+
+static void fail(struct move *m, struct cast *c, int rc)
+{
+	if (!c->is_orphan)
+		move_refuse(m, c->seq, -rc, c->bucket, log_cause());
+	free_cast(m, c);
+}
+
+void move_drop_casts(struct move *m, const struct group *g, int code,
+		     const char *cause)
+{
+	struct cast *next;
+
+	for (struct cast *c = m->cast; c; c = next) {
+		next = c->next;
+		if (c->group != g || c->is_orphan)
+			continue;
+		if (code)
+			move_refuse(m, c->seq, code, c->bucket, cause);
+		c->is_orphan = true;
+		/* The others are still known to the device. */
+		if (c->state == CAST_WAITS)
+			free_cast(m, c);
+	}
+}
+
+void move_free_casts(struct move *m)
+{
+	while (m->cast)
+		free_cast(m, m->cast);
+}
+
+/* ---- device to files ---- */
+
+static void chunk_unloaded(void *arg)
+{
+	struct chunk *k = arg;
+	struct move *m = k->landed.m;
+	struct cast *c = k->cast;
+	int rc = c->is_orphan ? 0 : walk(m, c, k->p, k->n, write_bytes);
+
+	k->is_busy = false;
+	c->done += k->n;
+	if (rc < 0) {
+		move_refuse(m, c->seq, -rc, c->bucket, log_cause());
+		c->is_orphan = true;
+	}
+	if (c->done == c->bytes)
+		finish(m, c);
+}
+
+/* False: the ring is full. */
+static bool unload(struct move *m, struct cast *c)
+{
+	while (c->queued < c->bytes) {
+		struct chunk *k = free_chunk(m);
+		char *from = (char *)c->staging->memory + c->queued;
+		uint64_t left = c->bytes - c->queued;
+		int rc;
+
+		if (!k)
+			return false;
+		k->is_busy = true;
+		k->cast = c;
+		k->n = left < MOVE_CHUNK ? (size_t)left : MOVE_CHUNK;
+		c->queued += k->n;
+		rc = gpu_copy(m->copies, k->p, from, k->n);
+		if (rc == 0)
+			rc = move_when_done(m, m->copies, &k->landed,
+					    chunk_unloaded, k);
+		if (rc < 0) {
+			move_give_up(m, rc);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* ---- the broadcast ---- */
+
+static void flown(void *arg)
+{
+	struct cast *c = arg;
+	struct move *m = c->flown.m;
+
+	/* Broken, it ends early, and what it has brought is not all. */
+	if (c->group->state == GROUP_FORMED && nccl_state(c->group->comm) < 0)
+		move_end_group(m, c->group, E_UNAVAIL, log_cause());
+	c->group->flying--;
+	if (c->group->rank == 0 || c->npieces == 0 || c->is_orphan)
+		finish(m, c);
+	else
+		c->state = CAST_UNLOADS;
+}
+
+static void launched(struct move *m, const struct cast *c)
+{
+	struct msg reply = { .type = M_launched };
+
+	reply.launched = (struct m_launched){ c->seq, c->bucket };
+	if (!c->is_orphan)
+		move_send(m, &reply);
+}
+
+static void launch(struct move *m, struct cast *c)
+{
+	struct group *g = c->group;
+	int rc = gpu_stream_after(g->stream, m->copies);
+
+	if (rc == 0)
+		rc = nccl_broadcast(g->comm, c->staging->memory, c->bytes,
+				    g->stream);
+	if (rc == -E_UNAVAIL) {
+		fail(m, c, rc);
+		return;
+	}
+	c->state = CAST_FLIES;
+	if (rc == 0)
+		rc = move_when_done(m, g->stream, &c->flown, flown, c);
+	if (rc < 0) {
+		move_give_up(m, rc);
+		return;
+	}
+	g->flying++;
+	if (g->rank == 0)
+		launched(m, c);
+}
+
+/* ---- files to device ---- */
+
+static void chunk_loaded(void *arg)
+{
+	struct chunk *k = arg;
+
+	k->is_busy = false;
+}
+
+static int load_chunk(struct move *m, struct cast *c, struct chunk *k)
+{
+	uint64_t left = c->bytes - c->queued;
+	size_t n = left < MOVE_CHUNK ? (size_t)left : MOVE_CHUNK;
+	int rc = walk(m, c, k->p, n, read_bytes);
+
+	if (rc < 0)
+		return rc;
+	rc = gpu_copy(m->copies, (char *)c->staging->memory + c->queued, k->p,
+		      n);
+	if (rc == 0)
+		rc = move_when_done(m, m->copies, &k->landed, chunk_loaded, k);
+	if (rc < 0) {
+		move_give_up(m, rc);
+		return 0;
+	}
+	k->is_busy = true;
+	c->queued += n;
+	return 0;
+}
+
+/* 1: it is on its way to the device; 0: the ring is full; or -E_*. */
+static int load(struct move *m, struct cast *c)
+{
+	while (c->queued < c->bytes) {
+		struct chunk *k = free_chunk(m);
+		int rc = k ? load_chunk(m, c, k) : 0;
+
+		if (!k || rc < 0)
+			return rc;
+	}
+	c->staging->wave = c->wave;
+	c->staging->bucket = c->bucket;
+	return 1;
+}
+
+/* ---- order ---- */
+
+static bool take_staging(struct move *m, struct cast *c)
+{
+	struct staging *s = c->group->rank == 0 ? loaded_staging(m, c) : NULL;
+
+	if (s)
+		c->queued = c->bytes;
+	else
+		s = free_staging(m);
+	if (!s)
+		return false;
+	if (c->queued < c->bytes)
+		s->bucket = ID_NONE;
+	s->users++;
+	c->staging = s;
+	c->state = CAST_LOADS;
+	return true;
+}
+
+/* False: what is behind it has to wait as well. */
+static bool send_on(struct move *m, struct cast *c)
+{
+	int rc = 1;
+
+	if (c->bytes == 0) {
+		if (c->group->rank == 0)
+			launched(m, c);
+		finish(m, c);
+		return true;
+	}
+	if (c->state == CAST_WAITS && !take_staging(m, c))
+		return false;
+	if (c->is_orphan)
+		finish(m, c);
+	else if (c->group->rank == 0 && (rc = load(m, c)) < 0)
+		fail(m, c, rc);
+	else if (rc > 0)
+		launch(m, c);
+	return rc != 0;
+}
+
+static void go_down(struct move *m)
+{
+	for (struct cast *c = m->cast; c; c = c->next)
+		if (c->state == CAST_UNLOADS && !unload(m, c))
+			return;
+}
+
+void move_go_on(struct move *m)
+{
+	struct cast *next;
+
+	go_down(m);
+	for (struct cast *c = m->cast; c; c = next) {
+		next = c->next;
+		if (c->state <= CAST_LOADS && !send_on(m, c))
+			return;
+	}
+}
+
+/* ---- offers ---- */
+
+/* NULL, or what is wrong with it. */
+static const char *wrong_with(struct move *m, const struct m_offer *o)
+{
+	const struct group *g = move_group(m, o->group);
+	uint64_t sum = 0;
+
+	if (!g || g->state != GROUP_FORMED)
+		return "offer: its group is not there";
+	if (o->bytes > m->room)
+		return "offer: a bucket larger than the room for one";
+	if (m->ncasts == MOVE_CASTS_MAX)
+		return "offer: too many are waiting";
+	for (uint32_t i = 0; i < o->pieces.n; i++) {
+		const struct m_piece *p = &o->pieces.v[i];
+
+		if (p->file >= m->nfiles || m->file[p->file] < 0)
+			return "offer: a file that was not attached";
+		if (p->bytes > o->bytes - sum || p->bytes == 0)
+			return "offer: pieces of another size than the bucket";
+		sum += p->bytes;
+	}
+	if (sum != o->bytes && (o->pieces.n > 0 || g->rank == 0))
+		return "offer: pieces of another size than the bucket";
+	return NULL;
+}
+
+static struct cast *new_cast(struct move *m, const struct m_offer *o)
+{
+	struct cast *c = xcalloc(1, sizeof(*c)), **at = &m->cast;
+
+	*c = (struct cast){ .seq = o->seq,
+			    .bytes = o->bytes,
+			    .wave = o->wave,
+			    .bucket = o->bucket,
+			    .group = move_group(m, o->group),
+			    .npieces = o->pieces.n };
+	c->piece = xcalloc(o->pieces.n, sizeof(*c->piece));
+	if (o->pieces.n)
+		memcpy(c->piece, o->pieces.v, o->pieces.n * sizeof(*c->piece));
+	while (*at)
+		at = &(*at)->next;
+	*at = c;
+	m->ncasts++;
+	return c;
+}
+
+void move_offer(struct move *m, const struct m_offer *o)
+{
+	const char *wrong = wrong_with(m, o);
+
+	if (wrong) {
+		move_refuse(m, o->seq, E_PROTO, o->bucket, wrong);
+		return;
+	}
+	new_cast(m, o);
+	move_go_on(m);
+}

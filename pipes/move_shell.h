@@ -1,0 +1,125 @@
+/*
+ * move_shell.h - what the files of weir-move-nccl share; nobody else includes
+ * this.
+ *
+ *	move.c		start, stop, messages in and out
+ *	move_group.c	groups: forming, probing, ending
+ *	move_cast.c	offers: files, ring, staging, broadcast
+ */
+#ifndef WEIR_MOVE_SHELL_H
+#define WEIR_MOVE_SHELL_H
+
+#include "common/gpu.h"
+#include "common/loop.h"
+#include "common/nccl.h"
+#include "pipes/move.h"
+#include "pipes/msg.h"
+
+struct move;
+
+/* Something that the device tells when it is there. */
+struct tick {
+	struct move *m;
+	void (*fn)(void *arg);	/* in the loop's thread */
+	void *arg;
+};
+
+enum group_state { GROUP_FORMING, GROUP_PROBING, GROUP_FORMED, GROUP_OVER };
+
+struct group {
+	uint32_t number, rank, world;
+	enum group_state state;
+	struct nccl_id id;
+	void *comm, *stream;
+	uint64_t seq, ms, room;		/* of its join */
+	uint32_t flying;		/* broadcasts that have not ended */
+	struct tick probed;
+};
+
+struct chunk {
+	char *p;
+	bool is_pinned, is_busy;
+	struct cast *cast;
+	size_t n;
+	struct tick landed;
+};
+
+struct staging {
+	void *memory;
+	uint32_t users;			/* casts */
+	uint32_t wave, bucket;		/* what is in it, whole; ID_NONE */
+};
+
+enum cast_state { CAST_WAITS, CAST_LOADS, CAST_FLIES, CAST_UNLOADS };
+
+struct cast {
+	struct cast *next;
+	enum cast_state state;
+	bool is_orphan;			/* nobody waits for its end */
+	uint64_t seq, bytes;
+	uint32_t wave, bucket;
+	struct group *group;
+	struct m_piece *piece;
+	uint32_t npieces;
+	struct staging *staging;
+	uint64_t queued;		/* bytes given to the device's copies */
+	uint32_t at_piece;		/* where its files are read or written */
+	uint64_t at_byte;
+	uint64_t done;			/* bytes written */
+	struct tick flown;
+};
+
+struct move {
+	int sock;
+	struct loop *loop;
+	struct gpu_device device;
+	uint32_t library;
+	int done_fd[2];			/* ticks that are there */
+	struct buf in, out;
+	struct msg_arena arena;
+	int *file;			/* by number; -1: none */
+	uint32_t nfiles;
+	struct group **group;		/* in the order of joining */
+	uint32_t ngroups;
+	struct group *forming;		/* one at a time */
+	struct loop_timer look, form, deadline;
+	struct cast *cast;		/* in the order of their offers */
+	uint32_t ncasts;
+	uint64_t room;			/* bytes of each staging */
+	struct staging staging[MOVE_STAGING];
+	uint32_t nstagings;
+	struct chunk chunk[MOVE_RING];
+	void *copies;			/* stream */
+	void *probe_memory;
+	char *probe;
+	bool probe_is_pinned;
+};
+
+/* A failure that this process cannot go on after. */
+void move_give_up(struct move *m, int rc);
+void move_send(struct move *m, const struct msg *reply);
+/* With log_cause(), or cause. */
+void move_refuse(struct move *m, uint64_t seq, int code, uint32_t bucket,
+		 const char *cause);
+/* fn(arg) when all that is in the stream has happened. */
+int move_when_done(struct move *m, void *stream, struct tick *t,
+		   void (*fn)(void *), void *arg);
+
+void move_join(struct move *m, const struct m_join *j);
+void move_leave(struct move *m, uint32_t number);
+struct group *move_group(struct move *m, uint32_t number);	/* or NULL */
+/* Its offers are refused with the cause, or dropped. */
+void move_end_group(struct move *m, struct group *g, int code,
+		    const char *cause);
+void move_look(void *arg);		/* at all groups in use */
+void move_free_groups(struct move *m);
+
+int move_open_staging(struct move *m, uint64_t room);
+void move_offer(struct move *m, const struct m_offer *o);
+void move_go_on(struct move *m);	/* with whatever can */
+/* code 0: silently. */
+void move_drop_casts(struct move *m, const struct group *g, int code,
+		     const char *cause);
+void move_free_casts(struct move *m);
+
+#endif

@@ -1,0 +1,295 @@
+#include "pipes/mover.h"
+
+#include "common/child.h"
+#include "common/err.h"
+#include "common/fdpass.h"
+#include "common/log.h"
+#include "common/proc.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct packet {
+	struct packet *next;
+	struct buf frame;
+	int *fd;
+	size_t n;
+};
+
+struct mover {
+	struct loop *loop;
+	const struct mover_ops *ops;
+	void *arg;
+	char *name, *transport;
+	struct child child;
+	int sock, pidfd, out_fd; /* the latter two as the loop knows them */
+	struct packet *first, **last;
+	size_t waiting; /* bytes */
+	struct buf in, out;
+	struct msg_arena arena;
+	bool is_calling, is_over; /* in a callback; freed in it */
+};
+
+/* ---- its end ---- */
+
+static void unwatch(struct mover *m)
+{
+	loop_del_fd(m->loop, m->sock);
+	loop_del_fd(m->loop, m->pidfd);
+	loop_del_fd(m->loop, m->out_fd);
+}
+
+static void release(struct mover *m);
+
+static void end_callback(struct mover *m)
+{
+	m->is_calling = false;
+	if (m->is_over)
+		release(m);
+}
+
+/* "PATH: error while loading shared libraries: NAME: ...", and 127. */
+static int explain(const struct mover *m, int rc)
+{
+	static const char loading[] = "shared libraries: ";
+	const char *at = strstr(m->child.line, loading);
+
+	if (rc > 0)
+		return log_error(E_UNAVAIL, "%s ended", m->name);
+	if (!at)
+		return -E_UNAVAIL; /* and child_step() has said it */
+	at += strlen(loading);
+	return log_error(E_UNAVAIL, "transport %s: unavailable, %.*s not found",
+			 m->transport, (int)strcspn(at, ":"), at);
+}
+
+static void child_ready(void *arg)
+{
+	struct mover *m = arg;
+	int was = log_quiet_thread(1);
+	int rc = child_step(&m->child);
+
+	log_quiet_thread(was);
+	/* Closed there: the number may be another's by now. */
+	if (m->child.out_fd < 0 && m->out_fd >= 0) {
+		loop_del_fd(m->loop, m->out_fd);
+		m->out_fd = -1;
+	}
+	if (rc == 0)
+		return;
+	unwatch(m);
+	m->is_calling = true;
+	m->ops->ended(m->arg, explain(m, rc));
+	end_callback(m);
+}
+
+/* ---- messages ---- */
+
+static void take(struct mover *m)
+{
+	struct msg msg;
+
+	if (!m->is_over && msg_unpack(&msg, &m->arena, buf_slice(&m->in)) == 0)
+		m->ops->msg(m->arg, &msg);
+}
+
+/* Its end is told by the process. */
+static void sock_ready(void *arg)
+{
+	struct mover *m = arg;
+	int fds[FDPASS_MAX], rc = 0;
+	size_t n;
+
+	m->is_calling = true;
+	while (!m->is_over &&
+	       (rc = fdpass_recv(m->sock, &m->in, fds, &n)) > 0) {
+		while (n > 0)
+			close(fds[--n]);
+		take(m);
+	}
+	if (!m->is_over && rc < 0)
+		loop_del_fd(m->loop, m->sock);
+	end_callback(m);
+}
+
+static void drop_first(struct mover *m)
+{
+	struct packet *p = m->first;
+
+	m->first = p->next;
+	if (!m->first)
+		m->last = &m->first;
+	m->waiting -= p->frame.n;
+	buf_release(&p->frame);
+	free(p->fd);
+	free(p);
+}
+
+static void flush(void *arg)
+{
+	struct mover *m = arg;
+
+	while (m->first) {
+		struct packet *p = m->first;
+
+		if (fdpass_send(m->sock, buf_slice(&p->frame), p->fd, p->n) ==
+		    -E_AGAIN)
+			break;
+		drop_first(m);
+	}
+	loop_want_out(m->loop, m->sock, m->first != NULL, flush);
+}
+
+static void keep(struct mover *m, const int *fds, size_t n)
+{
+	struct packet *p = xcalloc(1, sizeof(*p));
+
+	buf_add(&p->frame, m->out.p, m->out.n);
+	p->fd = xcalloc(n, sizeof(*p->fd));
+	for (size_t i = 0; i < n; i++)
+		p->fd[i] = fds[i];
+	p->n = n;
+	*m->last = p;
+	m->last = &p->next;
+	m->waiting += p->frame.n;
+	loop_want_out(m->loop, m->sock, true, flush);
+}
+
+int mover_send(struct mover *m, const struct msg *msg, const int *fds, size_t n)
+{
+	int rc;
+
+	buf_clear(&m->out);
+	rc = msg_pack(&m->out, msg);
+	if (rc < 0)
+		return rc;
+	if (m->waiting > MOVER_WAITING_MAX)
+		return log_error(E_AGAIN, "%s does not read what it is sent",
+				 m->name);
+	rc = m->first ? -E_AGAIN
+		      : fdpass_send(m->sock, buf_slice(&m->out), fds, n);
+	if (rc == -E_AGAIN)
+		keep(m, fds, n);
+	/* That it is gone will be told. */
+	return rc == -E_AGAIN || rc == -E_UNAVAIL ? 0 : rc;
+}
+
+/* ---- life ---- */
+
+static char *find_program(const char *name)
+{
+	const char *dir = getenv("WEIR_LIBEXEC");
+	char *path;
+
+	if (dir)
+		return xasprintf("%s/%s", dir, name);
+	path = proc_sibling(name);
+	if (strchr(path, '/'))
+		return path;
+	free(path);
+	return xasprintf(PKGLIBEXECDIR "/%s", name);
+}
+
+static int spawn(struct mover *m, const char *path, int fd)
+{
+	char *env = xasprintf("WEIR_MOVER=%s", path);
+	const char *const envs[] = { env, NULL };
+	char command[64];
+	int rc;
+
+	snprintf(command, sizeof(command), "exec \"$WEIR_MOVER\" %d", fd);
+	rc = child_start_with(&m->child, m->name, command, envs, fd);
+	free(env);
+	return rc;
+}
+
+static int open_mover(struct mover *m, const char *path)
+{
+	int pair[2], rc;
+
+	if (access(path, X_OK) < 0)
+		return log_error(E_UNAVAIL,
+				 "transport %s: unavailable, %s is not "
+				 "installed: this build has it not",
+				 m->transport, path);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
+		       0, pair) < 0)
+		return log_errno(E_IO, "a socket pair");
+	m->sock = pair[0];
+	rc = spawn(m, path, pair[1]);
+	close(pair[1]);
+	if (rc < 0)
+		return rc;
+	m->pidfd = m->child.pidfd;
+	m->out_fd = m->child.out_fd;
+	loop_add_fd(m->loop, m->sock, sock_ready, m);
+	loop_add_fd(m->loop, m->pidfd, child_ready, m);
+	loop_add_fd(m->loop, m->out_fd, child_ready, m);
+	return 0;
+}
+
+int mover_start(struct mover **out, struct loop *l, const char *transport,
+		const struct mover_ops *ops, void *arg)
+{
+	struct mover *m = xcalloc(1, sizeof(*m));
+	char *path;
+	int rc;
+
+	*m = (struct mover){ .loop = l,
+			     .ops = ops,
+			     .arg = arg,
+			     .child = CHILD_NONE,
+			     .sock = -1,
+			     .pidfd = -1,
+			     .out_fd = -1 };
+	m->last = &m->first;
+	m->transport = xstrdup(transport);
+	m->name = xasprintf("weir-move-%s", transport);
+	path = find_program(m->name);
+	rc = open_mover(m, path);
+	free(path);
+	if (rc < 0)
+		mover_free(m);
+	else
+		*out = m;
+	return rc;
+}
+
+/* It ends when it reads the end of its socket, unless it hangs. */
+static void wait_for_end(struct mover *m)
+{
+	struct pollfd p = { .fd = m->child.pidfd, .events = POLLIN };
+
+	if (m->child.pid > 0)
+		poll(&p, 1, MOVER_END_MS);
+	child_kill(&m->child);
+}
+
+static void release(struct mover *m)
+{
+	while (m->first)
+		drop_first(m);
+	buf_release(&m->in);
+	buf_release(&m->out);
+	msg_arena_release(&m->arena);
+	free(m->name);
+	free(m->transport);
+	free(m);
+}
+
+void mover_free(struct mover *m)
+{
+	if (!m)
+		return;
+	unwatch(m);
+	if (m->sock >= 0)
+		close(m->sock);
+	wait_for_end(m);
+	m->is_over = true;
+	if (!m->is_calling)
+		release(m);
+}

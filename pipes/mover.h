@@ -1,0 +1,44 @@
+/*
+ * mover.h - a mover's process, and messages to and from it.
+ *
+ * A mover (move.h) has a device's libraries, and so lives in a process of its
+ * own: one that is missing, hangs or crashes costs whoever started it no more
+ * than an event.  It ends when the struct mover is freed, or when we end, be
+ * it by SIGKILL; what it has to say (stderr) goes to our log.
+ *
+ * What cannot be sent yet waits here.
+ */
+#ifndef WEIR_MOVER_H
+#define WEIR_MOVER_H
+
+#include "common/loop.h"
+#include "pipes/msg.h"
+
+#define MOVER_WAITING_MAX (64u << 20)	/* bytes of messages */
+#define MOVER_END_MS 500		/* then it is killed */
+
+struct mover;
+
+/* Either may call mover_free(). */
+struct mover_ops {
+	/* m lives until the callback returns. */
+	void (*msg)(void *arg, const struct msg *m);
+	/* It has ended, or was never there: -E_*, and why (log_cause()).
+	 * Nothing else comes of it then. */
+	void (*ended)(void *arg, int rc);
+};
+
+/* weir-move-TRANSPORT: in $WEIR_LIBEXEC if that is set, else beside this
+ * program or in libexec.  -E_UNAVAIL, logged:
+ * it is not there.  That a library is missing is told by ended(). */
+int mover_start(struct mover **out, struct loop *l, const char *transport,
+		const struct mover_ops *ops, void *arg);
+/* The descriptors are lent until it has been sent: until mover_free().
+ * -E_AGAIN, logged, if too much waits. */
+int mover_send(struct mover *m, const struct msg *msg, const int *fds,
+	       size_t n);
+/* It has ended when this returns; it is given MOVER_END_MS to let go of what
+ * it has.  NULL is fine. */
+void mover_free(struct mover *m);
+
+#endif

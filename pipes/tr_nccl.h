@@ -1,0 +1,130 @@
+/*
+ * tr_nccl.h - what the files of transport nccl share; nobody else includes
+ * this.
+ *
+ *	tr_nccl.c	the table, enrolling, what mover and receivers say
+ *	tr_nccl_group.c	groups: who is in one, forming, breaking
+ *	tr_nccl_cast.c	buckets on their way, posts and their ends
+ */
+#ifndef WEIR_TR_NCCL_H
+#define WEIR_TR_NCCL_H
+
+#include "common/gputext.h"
+#include "pipes/fan.h"
+#include "pipes/mover.h"
+#include "pipes/transport.h"
+
+/* Tags on the fan; the rest is the number of a group or a bucket. */
+#define TAG_ENROLL ((uint64_t)1 << 32)
+#define TAG_JOIN   ((uint64_t)2 << 32)
+#define TAG_OFFER  ((uint64_t)3 << 32)
+
+enum group_state { GROUP_NEW, GROUP_FORMING, GROUP_FORMED, GROUP_BROKEN };
+
+struct group {
+	uint32_t number; /* from 1 */
+	enum group_state state;
+	uint32_t n;
+	uint32_t *member; /* receivers, ascending */
+	bool *entered;	  /* of each: its mover waits for the others */
+	uint32_t missing; /* ranks that have not said that it has formed */
+	uint64_t seq;	  /* of rank 0's join */
+};
+
+struct post {
+	uint32_t receiver;
+	bool has_ended;
+	uint32_t acks; /* that came */
+	struct tr_event *ack;
+};
+
+/* A bucket on its way to a group. */
+struct cast {
+	struct cast *next;
+	struct group *group;
+	uint32_t wave, bucket;
+	uint64_t seq; /* rank 0's; 0: not sent yet */
+	bool is_launched, is_moved;
+	struct post *post; /* one for each member */
+};
+
+struct pending {
+	uint32_t wave, bucket, receiver;
+};
+
+/* Of a device that takes part. */
+struct device {
+	bool is_known;
+	unsigned char uuid[GPU_UUID_LEN];
+	uint32_t library;
+};
+
+struct nccl {
+	struct fan *fan;
+	struct mover *mover; /* NULL: it has ended */
+	int gone_code;	     /* why */
+	char gone[TR_CAUSE_MAX];
+	bool has_files; /* the mover has the source's */
+	struct device root, *device;
+	bool *wants, *attached; /* receivers */
+	struct group **group;
+	uint32_t ngroups;
+	struct cast *cast; /* in the order of posting */
+	struct pending *pending;
+	size_t npending, cap;
+	uint64_t seq;
+	uint64_t room;
+	uint32_t wave;
+	uint32_t bucket;
+	struct loop_timer turn, silence;
+	struct tr_queue queue;
+	struct msg_arena arena;
+	struct tr_pieces pieces;
+};
+
+struct nccl *tr_nccl_of(const struct transport *t);
+void tr_nccl_tell(struct transport *t, const struct tr_event *e);
+void tr_nccl_tell_failed(struct transport *t, uint32_t receiver, uint32_t bucket,
+		      int code, const char *cause);
+const char *tr_nccl_name_of(const struct transport *t, uint32_t receiver);
+
+/* The group of exactly these receivers, which are sorted. */
+struct group *tr_nccl_group_of(struct nccl *n, const uint32_t *member,
+			    uint32_t count);
+void tr_nccl_form(struct transport *t, struct group *g);
+void tr_nccl_ask_to_join(struct transport *t, struct group *g,
+		      const struct m_grouped *id);
+/* Another rank says that the group is there. */
+void tr_nccl_one_formed(struct transport *t, struct group *g);
+/* Those that never came are named; if all came, nobody is. */
+void tr_nccl_not_formed(struct transport *t, struct group *g, int code,
+		     const char *cause);
+/* Why is told for each of its posts; the guilty have been told before. */
+void tr_nccl_break_group(struct transport *t, struct group *g, int code,
+		      const char *cause);
+/* A receiver failed: its groups cannot go on without it. */
+void tr_nccl_lose(struct transport *t, uint32_t receiver, int code,
+	       const char *cause);
+void tr_nccl_free_groups(struct nccl *n);
+
+/* Looks at what was posted since the last turn of the loop. */
+void tr_nccl_turn(void *transport);
+/* Rank 0 has read it and begun its broadcast. */
+void tr_nccl_launched(struct transport *t, struct cast *c);
+void tr_nccl_moved(struct transport *t, struct cast *c);
+/* (Re)arms the deadline for its next word, if it owes one. */
+void tr_nccl_watch_mover(struct transport *t);
+struct post *tr_nccl_find_post(struct nccl *n, uint32_t receiver, uint32_t bucket,
+			    struct cast **of_cast);
+/* Its acks are passed on if all are there and rank 0 has let go. */
+void tr_nccl_settle(struct transport *t, struct cast *c, struct post *p);
+void tr_nccl_fail_post(struct transport *t, struct cast *c, struct post *p,
+		    int code, const char *cause);
+void tr_nccl_fail_cast(struct transport *t, struct cast *c, int code,
+		    const char *cause);
+/* Frees casts whose every post has ended, and which the mover does not know
+ * or has let go of. */
+void tr_nccl_sweep(struct nccl *n);
+void tr_nccl_free_casts(struct nccl *n);
+
+#endif

@@ -1,0 +1,254 @@
+#!/usr/bin/env bats
+# Broadcast between devices, over stand-ins of CUDA and NCCL.
+# shellcheck disable=SC2154 # status, output, stderr: set by run
+
+load fleet
+
+setup() {
+	common_setup
+	[ -x "$BUILD/weir-move-nccl" ] ||
+		skip "built without CUDA and NCCL: no weir-move-nccl"
+	export LD_LIBRARY_PATH="$BUILD/tests/standin"
+	export CUDA_VISIBLE_DEVICES=0 WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
+}
+
+# gpu_engine NAME DEVICE [FAULT]
+gpu_engine() {
+	CUDA_VISIBLE_DEVICES=$2 WEIR_STANDIN_FAULT=${3:-} engine "$1"
+}
+
+# gpu_engines NAME...: devices from 1 on.
+gpu_engines() {
+	local name device=0
+
+	for name; do
+		gpu_engine "$name" $((++device))
+	done
+	fleet "$@"
+}
+
+# gpush SOURCE [OPTION]...
+gpush() { push "$@" --transport nccl; }
+
+@test "nccl: two versions to two engines, byte by byte" {
+	checkpoint "$T/one" --size 4MiB --shards 3 --seed 1
+	checkpoint "$T/two" --size 4MiB --shards 3 --seed 2
+	gpu_engines a b
+	run --separate-stderr gpush "$T/one" --bucket-size 512KiB
+	assert_success
+	assert_output --partial "version 1 published"
+	holds a "$T/one" && holds b "$T/one"
+	run --separate-stderr gpush "$T/two" --bucket-size 512KiB \
+		--max-inflight-engine-groups 1
+	assert_success
+	holds a "$T/two" && holds b "$T/two"
+	assert_clean_runs
+}
+
+# A file of four buckets of 1536 bytes: its header, and three tensors.
+smoke() {
+	mkdir "$1"
+	python3 - "$1/model.safetensors" <<-'END'
+	import json, sys
+	head = {n: {"dtype": "U8", "shape": [1536],
+	            "data_offsets": [i * 1536, i * 1536 + 1536]}
+	        for i, n in enumerate("abc")}
+	text = json.dumps(head).ljust(1536 - 8).encode()
+	with open(sys.argv[1], "wb") as f:
+	    f.write(len(text).to_bytes(8, "little") + text)
+	    f.write(bytes(i % 251 for i in range(3 * 1536)))
+	END
+}
+
+# bounded GROUPS NAME...: what the event stream says of it.
+bounded() {
+	local groups=$1
+
+	shift
+	smoke "$T/one"
+	gpu_engines "$@"
+	gpush "$T/one" --bucket-size 1536 --max-inflight-buckets 2 \
+		--max-inflight-bytes 3072 \
+		--max-inflight-engine-groups "$groups" >/dev/null 2>"$T/err" ||
+		cat "$T/err" >&2
+	for name; do
+		holds "$name" "$T/one"
+	done
+	run python3 "$SRC/tests/checkevents.py" "$(newest_run)/events" \
+		--engines "$(IFS=,; echo "$*")" --groups "$groups" \
+		--buckets 2 --bytes 3072
+	assert_success
+}
+
+@test "nccl: four engines in waves of two, 2 buckets and 3072 bytes in flight" {
+	bounded 2 a b c d
+	assert_output --partial "waves=2 active=2 peak_buckets=2 peak_bytes=3072"
+	run jq -s 'map(select(.event == "acked")) |
+		map(.bytes) | add' "$(newest_run)/events"
+	assert_output $((2 * 6144))
+}
+
+@test "nccl: all at once is one group, and as much in flight" {
+	bounded 0 a b c
+	assert_output --partial "waves=1 active=3 peak_buckets=2 peak_bytes=3072"
+}
+
+# fails PATTERN [OPTION]...: not published, the old version is served, named.
+fails() {
+	local pattern=$1
+
+	shift
+	run --separate-stderr gpush "$T/one" --bucket-size 256KiB "$@"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "$pattern"
+	run decided 1
+	assert_failure
+	assert_clean_runs
+}
+
+# two FAULT_OF_B: engines a, and b with a fault; a source of 2 MiB.
+two() {
+	checkpoint "$T/one" --size 2MiB
+	gpu_engine a 1
+	gpu_engine b 2 "$1"
+	fleet a b
+}
+
+@test "NC-01 a rank that never joins is named" {
+	two begin-hang
+	fails "engine b: did not join its group of 3 ranks" --load-timeout 1s
+}
+
+@test "NC-01 a group that does not form ends by its deadline" {
+	two init-hang
+	fails "the group of 3 did not form within" --load-timeout 1s
+}
+
+@test "NC-03 NC-06 a killed receiver is seen, and an abort that hangs ends" {
+	two broadcast-hang=2
+	WEIR_STANDIN_FAULT=abort-hang start push weir-push --transport nccl \
+		--source "$T/one" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --bucket-size 256KiB
+	wait_for told granted
+	kill_engine b
+	ends_with 2 push || ends_with 1 push
+	run cat "$T/push.err"
+	assert_output --regexp "engine b"
+	rm -f "$T/b.sock" "$T/b.sock.fd"
+}
+
+@test "NC-09 two ranks on one device are refused, by its UUID" {
+	checkpoint "$T/one" --size 1MiB
+	gpu_engine a 1
+	CUDA_VISIBLE_DEVICES=3,1 engine b
+	CUDA_VISIBLE_DEVICES=1,3 engine c
+	fleet a b
+	run --separate-stderr gpush "$T/one"
+	assert_success
+	fleet a c
+	run --separate-stderr gpush "$T/one" --weight-version 2
+	assert_equal "$status" 1
+	assert_regex "$stderr" "are both on GPU-[0-9a-f-]*01: NCCL needs a device"
+}
+
+@test "NC-09 the source's device is no engine's" {
+	checkpoint "$T/one" --size 1MiB
+	gpu_engine a 0
+	fleet a
+	fails "engine a: it and the source are both on GPU-.*use transport host"
+}
+
+@test "NC-11 a group that forms, but whose bytes never come" {
+	checkpoint "$T/one" --size 1MiB
+	gpu_engine a 1
+	fleet a
+	export WEIR_STANDIN_FAULT=no-data NCCL_SOCKET_IFNAME=eth7
+	fails "no data came within.*NCCL_SOCKET_IFNAME is eth7" \
+		--load-timeout 1s
+}
+
+@test "NC-12 another NCCL is refused, both named" {
+	checkpoint "$T/one" --size 1MiB
+	WEIR_STANDIN_NCCL=22703 gpu_engine a 1
+	fleet a
+	fails "engine a: it has NCCL 2.27.3, the source 2.28"
+}
+
+@test "NC-13 no library, no mover, no device: said by name" {
+	checkpoint "$T/one" --size 1MiB
+	gpu_engine a 1
+	fleet a
+	mkdir "$T/libexec"
+	export WEIR_LIBEXEC="$T/libexec"
+	fails "transport nccl: unavailable, .*weir-move-nccl is not installed"
+	cat >"$T/libexec/weir-move-nccl" <<-END
+	#!/bin/sh
+	exec /lib64/ld-linux-x86-64.so.2 --inhibit-cache \
+		--library-path /lib/x86_64-linux-gnu "$BUILD/weir-move-nccl" 0
+	END
+	chmod +x "$T/libexec/weir-move-nccl"
+	unset LD_LIBRARY_PATH
+	fails "transport nccl: unavailable, libnccl.so.2 not found"
+	unset WEIR_LIBEXEC
+	export LD_LIBRARY_PATH="$BUILD/tests/standin"
+	export WEIR_STANDIN_FAULT=no-device
+	fails "no CUDA device: CUDA driver version is insufficient"
+}
+
+@test "nccl: an error in a broadcast names the engine, and the next push works" {
+	two async-error=2
+	fails "engine b: .*remote process exited"
+	stop b
+	gpu_engine b 2
+	gpush "$T/one" >/dev/null 2>&1
+	holds a "$T/one" && holds b "$T/one"
+}
+
+@test "nccl: no memory on the device, and a device that fails for good" {
+	two oom=2
+	fails "engine b: .*cudaMalloc: need .* bytes on the device, have"
+	stop b
+	gpu_engine b 2 sticky=40
+	# Whoever sees the broken group first is named to the push.
+	fails "engine b: "
+	run cat "$T/b.err"
+	assert_output --partial "an illegal memory access was encountered"
+}
+
+@test "nccl: without pinned memory it is slower, and says so once" {
+	checkpoint "$T/one" --size 1MiB
+	gpu_engine a 1
+	fleet a
+	WEIR_STANDIN_FAULT=no-pin run --separate-stderr gpush "$T/one" -v
+	assert_success
+	assert_equal "$(grep -c "no pinned memory" <<<"$stderr")" 1
+	holds a "$T/one"
+}
+
+# open_files NAME: how many descriptors the process has.
+open_files() { find "/proc/$(pid_of "$1")/fd" | wc -l; }
+
+@test "NC-07 pushes that fail and pushes that do not leave nothing" {
+	local n
+
+	two async-error=5
+	gpush "$T/one" >/dev/null 2>&1 || true
+	n=$(open_files a)
+	for _ in 1 2 3; do
+		gpush "$T/one" --bucket-size 256KiB >/dev/null 2>&1 || true
+	done
+	assert_equal "$(open_files a)" "$n"
+	run leftover_processes
+	refute_output --partial weir-move
+}
+
+@test "nccl: what it cannot do is refused before any engine is touched" {
+	checkpoint "$T/one" --size 1MiB
+	gpu_engines a b
+	run --separate-stderr gpush "$T/one" --min-engines 1
+	assert_equal "$status" 78
+	assert_regex "$stderr" "transport nccl cannot lose an engine"
+	run --separate-stderr gpush "$T/one" --source "$T/one"
+	assert_equal "$status" 78
+	assert_regex "$stderr" "2 source ranks"
+}
