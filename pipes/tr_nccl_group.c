@@ -96,8 +96,11 @@ void tr_nccl_not_formed(struct transport *t, struct group *g, int code,
 		tr_nccl_lose(t, g->member[i], code, text);
 		break;
 	}
+	snprintf(text, sizeof(text),
+		 "all %u ranks came, but their group did not form: %.300s",
+		 g->n + 1, cause);
 	if (all)
-		tr_nccl_break_group(t, g, code, cause);
+		tr_nccl_break_group(t, g, code, text);
 }
 
 void tr_nccl_ask_to_join(struct transport *t, struct group *g,

@@ -121,7 +121,7 @@ two() {
 
 @test "NC-01 a group that does not form ends by its deadline" {
 	two init-hang
-	fails "the group of 3 did not form within" --load-timeout 1s
+	fails "all 3 ranks came, but their group did not form" --load-timeout 1s
 }
 
 @test "NC-03 NC-06 a killed receiver is seen, and an abort that hangs ends" {
