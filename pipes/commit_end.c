@@ -419,6 +419,7 @@ static void give_verdict(void *arg)
 	stage_verdict(c->s, &c->verdict);
 	if (c->open_written && !c->m.unknown)
 		registry_open_remove(&c->reg);
+	commit_prune(c);
 	registry_unlock(&c->reg);
 }
 

@@ -356,6 +356,7 @@ static void release(struct commit_io *c)
 	commit_past_release(c);
 	free(c->token);
 	free(c->goal.place);
+	commit_base_release(c);
 	free(c->cause);
 	free(c->verdict_cause);
 	free(c->state);

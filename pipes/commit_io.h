@@ -88,6 +88,13 @@ struct commit_io {
 	struct engine **engine;		/* by engine id; host's */
 	struct engine_goal goal;
 	char *token;			/* goal's */
+	struct commit_base {		/* what a delta may be made from */
+		uint64_t version;	/* 0: nothing */
+		struct digest content;
+		char **place;		/* where it may be; owned */
+		uint32_t nplaces;
+		struct slice *slice;	/* of them, for a message */
+	} base;
 	struct bring bring;
 	bool told_opened;
 	bool found;			/* the content can be had, if needed */
@@ -142,6 +149,14 @@ void commit_found(struct commit_io *c, const struct m_found *f);
 void commit_begin(struct commit_io *c);
 void commit_tell_opened(struct commit_io *c);
 void commit_exclude(struct commit_io *c, uint32_t engine);
+
+/* commit_disk.c: transports with version directories; else they do nothing */
+/* The number is known. */
+int commit_set_place(struct commit_io *c);
+void commit_tell_base(struct commit_io *c, struct m_opened *o);
+void commit_base_release(struct commit_io *c);
+/* Old directories go; the registry is locked still. */
+void commit_prune(struct commit_io *c);
 
 /* commit_expect.c */
 /* Are the tensors those of the version that each engine serves?  0, or

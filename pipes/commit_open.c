@@ -2,7 +2,6 @@
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/log.h"
-#include "pipes/vdir.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -286,15 +285,6 @@ static int open_new(struct commit_io *c)
 	return registry_version_make(&c->reg, c->goal.version, c->s->run.dirfd);
 }
 
-/* The number is known now. */
-static void set_place(struct commit_io *c)
-{
-	free(c->goal.place);
-	c->goal.place = c->goal.whole
-				? vdir_path(c->plan.disk_dir, c->goal.version)
-				: NULL;
-}
-
 void commit_open(struct commit_io *c)
 {
 	int rc = c->resumed ? 0 : choose_number(c);
@@ -312,12 +302,13 @@ void commit_open(struct commit_io *c)
 	if (rc == 0 && !c->resumed)
 		rc = open_new(c);
 	if (rc == 0)
+		rc = commit_set_place(c);
+	if (rc == 0)
 		rc = commit_write_open(c);
 	if (rc < 0) {
 		commit_fail(c, rc);
 		return;
 	}
-	set_place(c);
 	c->open_written = true;
 	tell_opened_ledger(c);
 	commit_feed(c, CE_OPENED, 0);
@@ -362,6 +353,7 @@ void commit_tell_opened(struct commit_io *c)
 	o->load_ms = (uint64_t)c->conf->load_timeout_ms;
 	o->boots.v = c->boots;
 	o->boots.n = c->nboots;
+	commit_tell_base(c, o);
 	stage_send(c->s, UP, &m);
 	/* Left out before anything was sent: transfer knows them too. */
 	for (uint32_t i = 0; i < c->m.nengines; i++) {

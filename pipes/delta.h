@@ -37,6 +37,8 @@
 #include "common/patch.h"
 #include "pipes/vmark.h"
 
+#include <sys/stat.h>
+
 #define DELTA_MANIFEST	"weir-delta.jsonl"
 #define DELTA_LEVEL	1	/* of zstd */
 #define DELTA_TENSORS_MAX 65536u	/* in one file */
@@ -117,15 +119,22 @@ struct delta_diff {
 	enum checksum_kind checksum;
 	const char *registry;		/* its id, or "" */
 	unsigned threads;		/* 0: all cores */
+	/* Of a publisher: */
+	const struct digest *parent;	/* content that old must have; or NULL */
+	bool mark;			/* as a version directory has one */
+	const struct stat *replace;	/* what out is now and need not stay;
+					 * or NULL */
 };
 
 /* Makes out of what changed.  An out that is this delta already is success;
- * any other is refused (-E_DATA). */
+ * any other is refused (-E_DATA), or replaced. */
 int delta_diff(const struct delta_diff *c, struct delta_result *r);
 
 struct delta_apply {
 	const char *delta, *dir;
 	const char *out;		/* NULL: take dir's place */
+	bool link;			/* neither is ever written again: they
+					 * may share files */
 	uint64_t base_version;		/* 0: as dir's mark says */
 	const char *registry;		/* that dir must be of; or "" */
 	unsigned threads;

@@ -287,6 +287,14 @@ static bool is_made(void *ctx, const char *path)
 	return false;
 }
 
+static bool try_link(const struct apply *a, uint32_t file)
+{
+	const char *path = a->fit.base.file[file].path;
+
+	return a->conf->link && carry_parents(a->to.fd, path) == 0 &&
+	       linkat(a->fit.base.dir.fd, path, a->to.fd, path, 0) == 0;
+}
+
 /* A new directory shares no file with the old one: either may be edited. */
 static int copy_rest(struct apply *a)
 {
@@ -295,7 +303,7 @@ static int copy_rest(struct apply *a)
 	for (uint32_t f = 0; rc == 0 && f < a->fit.base.nfiles; f++) {
 		int fd;
 
-		if (a->shard[f].is_new)
+		if (a->shard[f].is_new || try_link(a, f))
 			continue;
 		fd = source_open_file(&a->fit.base, f);
 		rc = fd < 0 ? fd

@@ -235,6 +235,10 @@ static int identify(struct diff *d)
 		       sizeof(struct digest));
 	for (int i = 0; rc == 0 && i < 2; i++)
 		rc = sums_identity(&d->sums[i], &d->id[i]);
+	if (rc == 0 && d->conf->parent &&
+	    !digest_eq(d->conf->parent, &d->id[0].content))
+		rc = log_error(E_DATA, "%s does not hold version %llu any more",
+			       d->conf->old, (unsigned long long)d->out.base);
 	return rc;
 }
 
@@ -292,15 +296,40 @@ static int write_files(struct diff *d, struct digest *manifest)
 	return rc < 0 ? rc : delta_out_finish(&d->out, d->id, manifest);
 }
 
+/* The manifest lists its files. */
+static int mark(const struct diff *d)
+{
+	static const struct source none;
+	struct vmark m = {
+		.kind = VMARK_DIFF,
+		.version = d->out.version,
+		.has_parent = true,
+		.parent = d->id[0].content,
+		.id = d->id[1],
+	};
+	int rc = vmark_registry(slice_of(d->conf->registry), m.registry);
+
+	return rc < 0 ? rc : vmark_write(d->to.fd, &m, &none);
+}
+
 static int make(struct diff *d)
 {
 	struct digest manifest;
-	int rc = write_files(d, &manifest);
+	int rc = write_files(d, &manifest), was;
 
+	if (rc == 0 && d->conf->mark)
+		rc = mark(d);
 	if (rc < 0)
 		return rc;
 	rc = beside_put(&d->to);
-	return rc == -E_AGAIN ? is_there(d, &manifest) : rc;
+	if (rc != -E_AGAIN)
+		return rc;
+	was = log_quiet_thread(d->conf->replace != NULL);
+	rc = is_there(d, &manifest);
+	log_quiet_thread(was);
+	if (rc < 0 && d->conf->replace)
+		rc = beside_exchange(&d->to, d->conf->replace);
+	return rc;
 }
 
 /* What is no delta will not become one: said before the work. */
@@ -329,7 +358,7 @@ static int prepare(struct diff *d)
 
 	if (rc == 0)
 		rc = join_tensors(d);
-	if (rc == 0)
+	if (rc == 0 && !d->conf->replace)
 		rc = check_out(d->conf->out);
 	if (rc == 0)
 		rc = beside_open(&d->to, d->conf->out);

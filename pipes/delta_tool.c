@@ -5,20 +5,13 @@
 #include "common/units.h"
 #include "pipes/crew.h"
 #include "pipes/delta.h"
+#include "pipes/delta_choice.h"
 #include "pipes/registry.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef unsigned long long ull;
-
-/* In the order of the choices below. */
-static const unsigned encodings[] = { PATCH_XOR, PATCH_OVERWRITE, PATCH_SPARSE,
-				      DELTA_AUTO };
-static const char *const encoding_choices[] = { "xor", "overwrite", "sparse",
-						"auto", NULL };
-static const char *const checksum_choices[] = { "xxh3-128", "adler32", "blake3",
-						NULL };
 
 static const struct opt rows[] = {
 	{ .name = "output",
@@ -40,14 +33,14 @@ static const struct opt rows[] = {
 	  .help = "diff: number of the new version" },
 	{ .name = "delta-encoding",
 	  OPT_TO_CHOICE(struct delta_conf, encoding),
-	  .choices = encoding_choices,
+	  .choices = delta_encodings,
 	  .def = "xor",
 	  .aliases = { "update-weight-delta-encoding" },
 	  .help = "diff: xor and overwrite can be read by slime too, sparse "
 		  "and auto (the best for each tensor) only by weir" },
 	{ .name = "delta-checksum",
 	  OPT_TO_CHOICE(struct delta_conf, checksum),
-	  .choices = checksum_choices,
+	  .choices = delta_checksums,
 	  .def = "xxh3-128",
 	  .aliases = { "update-weight-delta-checksum" },
 	  .help = "diff: of each new tensor" },
@@ -239,7 +232,7 @@ static int run_diff(const struct delta_conf *conf)
 		.out = conf->out,
 		.base_version = conf->base_version,
 		.version = conf->weight_version,
-		.encoding = encodings[conf->encoding],
+		.encoding = delta_encoding_of(conf->encoding),
 		.checksum = (enum checksum_kind)conf->checksum,
 		.registry = registry,
 		.threads = (unsigned)conf->threads,

@@ -133,7 +133,7 @@ static struct seal_job *new_seal(struct shell *sh)
 {
 	struct seal_job *j = &sh->seal;
 
-	free(j->fetch.place);
+	fetch_release(&j->fetch);
 	*j = (struct seal_job){ .job.fn = run_seal,
 				.seal = { .store = &sh->store,
 					  .cancel = &sh->cancel,
@@ -178,6 +178,21 @@ static void seal(struct shell *sh)
 	submit_seal(sh);
 }
 
+/* A delta is made for what arrived, not for what post-load made of it. */
+static void take_base(const struct shell *sh, struct fetch *f)
+{
+	uint64_t serving = sh->store.serving;
+	struct store_slot slot = { 0 };
+
+	if (serving && store_slot_load(&sh->store, serving, &slot) == 0 &&
+	    !slot.post_load[0]) {
+		f->has = serving;
+		f->has_content = slot.received;
+		f->has_path = store_version_path(&sh->store, serving);
+	}
+	store_slot_release(&slot);
+}
+
 static void load(struct shell *sh)
 {
 	const struct m_load *m = &sh->now->load;
@@ -191,6 +206,7 @@ static void load(struct shell *sh)
 		.threads = sh->conf->copy_threads,
 		.cancel = &sh->cancel,
 	};
+	take_base(sh, &sh->seal.fetch);
 	submit_seal(sh);
 }
 

@@ -565,7 +565,7 @@ static void stop(struct shell *sh)
 	store_make_undo(&sh->make.making);
 	store_files_release(&sh->make.made);
 	shell_drop_slot(sh);
-	free(sh->seal.fetch.place);
+	fetch_release(&sh->seal.fetch);
 	store_slot_release(&sh->next);
 	store_close(&sh->store);
 	loop_free(sh->loop);

@@ -2,6 +2,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "pipes/carry_many.h"
+#include "pipes/delta.h"
 #include "pipes/vdir.h"
 
 #include <errno.h>
@@ -53,10 +54,23 @@ static int check_file(const struct vdir *d, const struct store_file *f)
 			 f->path, (ull)st.st_size, (ull)f->bytes);
 }
 
+static int is_whole_delta(const struct vdir *d)
+{
+	struct delta delta;
+	int rc = delta_open(&delta, d->path);
+
+	if (rc == 0)
+		delta_close(&delta);
+	return rc < 0 ? -E_NOINPUT : 0;
+}
+
 static int is_whole(void *ctx, const struct vdir *d)
 {
 	const struct fetch *f = ctx;
 	int rc = check_mark(f, d);
+
+	if (rc == 0 && vdir_is_diff(d))
+		return is_whole_delta(d);
 
 	for (uint32_t i = 0; rc == 0 && i < f->slot->nfiles; i++)
 		rc = check_file(d, &f->slot->file[i]);
@@ -105,9 +119,22 @@ static int copy_files(const struct fetching *k)
 	return rc;
 }
 
+static int fetch_full(const struct fetch *f, const struct vdir *d)
+{
+	struct fetching k = { .f = f, .dir = *d };
+	int rc = open_files(&k);
+
+	if (rc == 0)
+		rc = copy_files(&k);
+	for (uint32_t i = 0; i < k.n; i++)
+		close(k.item[i].from);
+	free(k.item);
+	return rc;
+}
+
 int fetch_run(const struct fetch *f)
 {
-	struct fetching k = { .f = f, .dir = VDIR_INIT };
+	struct vdir d = VDIR_INIT;
 	struct vdir_wait wait = {
 		.path = f->place,
 		.wait_ms = f->wait_ms,
@@ -115,15 +142,17 @@ int fetch_run(const struct fetch *f)
 		.looks = is_whole,
 		.ctx = (void *)f,
 	};
-	int rc = vdir_await(&k.dir, &wait);
+	int rc = vdir_await(&d, &wait);
 
 	if (rc == 0)
-		rc = open_files(&k);
-	if (rc == 0)
-		rc = copy_files(&k);
-	for (uint32_t i = 0; i < k.n; i++)
-		close(k.item[i].from);
-	free(k.item);
-	vdir_close(&k.dir);
+		rc = vdir_is_diff(&d) ? fetch_diff(f) : fetch_full(f, &d);
+	vdir_close(&d);
 	return rc;
+}
+
+void fetch_release(struct fetch *f)
+{
+	free(f->place);
+	free(f->has_path);
+	*f = (struct fetch){ 0 };
 }

@@ -1,4 +1,5 @@
 #include "options.h"
+#include "delta_choice.h"
 
 #define STAGE_TIMEOUT(conf)                                               \
 	{                                                                 \
@@ -109,13 +110,14 @@ static const struct opt plan_rows[] = {
 	  OPT_TO_STRING(struct plan_conf, transport),
 	  .value = "NAME",
 	  .def = "auto",
-	  .help = "how bytes move: host; or disk, by a version directory that "
-		  "engines load; auto: host" },
+	  .help = "how bytes move: host; disk, by a version directory that "
+		  "engines load; delta, the same with what changed only; auto: "
+		  "host" },
 	{ .name = "disk-dir",
 	  OPT_TO_STRING(struct plan_conf, disk_dir),
 	  .value = "DIR",
 	  .aliases = { "update-weight-disk-dir" },
-	  .help = "directory where transport disk puts version directories, "
+	  .help = "where transports disk and delta put version directories, "
 		  "weight_v000007 and so on; engines must see it under the "
 		  "same path" },
 	{ .name = "output",
@@ -181,6 +183,32 @@ static const struct opt transfer_rows[] = {
 	  .help = "make version directories of hard links to the source's "
 		  "files; only for a trainer that never writes into a file "
 		  "again" },
+	{ .name = "delta-encoding",
+	  OPT_TO_CHOICE(struct transfer_conf, delta_encoding),
+	  .choices = delta_encodings,
+	  .def = "xor",
+	  .aliases = { "update-weight-delta-encoding" },
+	  .help = "of transport delta: xor and overwrite can be read by slime "
+		  "too, sparse and auto (the best for each tensor) only by "
+		  "weir" },
+	{ .name = "delta-checksum",
+	  OPT_TO_CHOICE(struct transfer_conf, delta_checksum),
+	  .choices = delta_checksums,
+	  .def = "xxh3-128",
+	  .aliases = { "update-weight-delta-checksum" },
+	  .help = "of transport delta: of each new tensor" },
+	{ .name = "full-every",
+	  OPT_TO_UINT(struct transfer_conf, full_every),
+	  .value = "K",
+	  .def = "0",
+	  .help = "of transport delta: write every K-th version whole; 0: "
+		  "only where a delta will not do" },
+	{ .name = "max-chain",
+	  OPT_TO_UINT(struct transfer_conf, max_chain),
+	  .value = "N",
+	  .def = "16",
+	  .max = 256,
+	  .help = "of transport delta: write a version whole after N deltas" },
 	{ .name = "disk-wait",
 	  OPT_TO_DURATION(struct transfer_conf, disk_wait_ms),
 	  .value = "TIME",
@@ -266,6 +294,13 @@ static const struct opt commit_rows[] = {
 	  OPT_TO_STRING(struct commit_conf, api_key_file),
 	  .value = "FILE",
 	  .help = "key for the servers of sglang and vllm engines, one line" },
+	{ .name = "keep",
+	  OPT_TO_UINT(struct commit_conf, keep),
+	  .value = "K",
+	  .def = "2",
+	  .min = 1,
+	  .help = "version directories of --disk-dir that stay, beside those "
+		  "that they are made from and those in use" },
 	STAGE_TIMEOUT(struct commit_conf),
 };
 

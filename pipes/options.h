@@ -45,6 +45,8 @@ struct transfer_conf {
 	/* Of transports with version directories: */
 	char *post_write;		/* command; NULL: none */
 	bool disk_link;
+	unsigned delta_encoding, delta_checksum; /* as in delta_choice.h */
+	uint64_t full_every, max_chain;
 	int64_t disk_wait_ms;
 	int64_t stage_timeout_ms;
 };
@@ -63,6 +65,7 @@ struct commit_conf {
 	int64_t run_timeout_ms, wait_ms;
 	unsigned pause_mode, on_failure; /* of in-place engines */
 	char *api_key_file;
+	uint64_t keep;			/* version directories */
 };
 
 extern const struct opt_spec plan_spec, admit_spec, transfer_spec,

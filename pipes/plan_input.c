@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const built[] = { "host", "mem", "disk", "nccl" };
-static const char *const not_built[] = { "tcp", "ucx", "cuda-ipc", "delta" };
+static const char *const built[] = { "host", "mem", "disk", "delta", "nccl" };
+static const char *const not_built[] = { "tcp", "ucx", "cuda-ipc" };
 
 static const char *find(const char *const *names, size_t n, const char *name)
 {
@@ -34,7 +34,7 @@ static const char *resolve_transport(const char *name)
 	else
 		log_error(E_USAGE,
 			  "--transport \"%s\": no such transport; expected "
-			  "auto, host, mem, disk or nccl",
+			  "auto, host, mem, disk, delta or nccl",
 			  name);
 	return NULL;
 }
@@ -56,7 +56,7 @@ static int check_transport(const struct plan_conf *conf)
 	if (!is_whole(name) && conf->disk_dir)
 		return log_error(E_USAGE,
 				 "--disk-dir: transport %s has no version "
-				 "directories; give --transport disk",
+				 "directories; give --transport disk or delta",
 				 name);
 	if (!is_whole(name))
 		return 0;

@@ -1,5 +1,6 @@
 /*
- * tr_disk.c - engines load a version directory.
+ * tr_disk.c - engines load a version directory: transports disk and delta,
+ * which differ in what is written there.
  *
  * It is written in a thread, beside the offers that there are none of, and
  * told when it is there (and --post-write has run).  A receiver that is to
@@ -12,6 +13,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/pool.h"
+#include "pipes/delta_choice.h"
 #include "pipes/fan.h"
 #include "pipes/vdir_write.h"
 
@@ -21,6 +23,8 @@
 struct writer {
 	struct job job; /* first: the pool's */
 	struct vdir_write write;
+	struct vdir_diff diff;
+	bool is_delta;
 	struct vdir_made made;
 	const char *post_write; /* or NULL */
 	int64_t post_write_ms;
@@ -82,7 +86,10 @@ static void run_writer(struct job *job)
 	struct writer *w = (struct writer *)job;
 
 	log_adopt_cause(0, "");
-	w->rc = vdir_write_full(&w->write, &w->made);
+	if (w->is_delta)
+		w->rc = vdir_write_diff(&w->write, &w->diff, &w->made);
+	else
+		w->rc = vdir_write_full(&w->write, &w->made);
 	if (w->rc == 0 && w->post_write)
 		w->rc = post_write(w);
 	snprintf(w->cause, sizeof w->cause, "%s", log_cause());
@@ -239,6 +246,16 @@ static int start_writer(struct transport *t)
 			   .version = env->version,
 			   .link = env->conf->disk_link,
 			   .cancel = &d->cancel },
+		.is_delta = t->ops == &tr_delta_ops,
+		.diff = { .base = env->base.version,
+			  .content = &env->base.content,
+			  .place = (const char *const *)env->base.place,
+			  .nplaces = env->base.nplaces,
+			  .encoding =
+				  delta_encoding_of(env->conf->delta_encoding),
+			  .checksum = env->conf->delta_checksum,
+			  .full_every = env->conf->full_every,
+			  .max_chain = env->conf->max_chain },
 	};
 	d->pool = pool_new("weir-disk", 1, 1);
 	if (!d->pool)
@@ -263,16 +280,15 @@ static int disk_open(struct transport *t)
 	return rc;
 }
 
-const struct transport_ops tr_disk_ops = {
-	.name = "disk",
-	.caps = TR_CAN_LOSE | TR_DURABLE | TR_WHOLE,
-	.open = disk_open,
-	.attach = disk_attach,
-	.offer = tr_no_offer,
-	.post = tr_no_post,
-	.load = disk_load,
-	.poll = disk_poll,
-	.drain = disk_drain,
-	.abort = disk_abort,
-	.close = disk_close,
-};
+#define OPS(transport)                                                       \
+	{                                                                    \
+		.name = transport,                                           \
+		.caps = TR_CAN_LOSE | TR_DURABLE | TR_WHOLE,                 \
+		.open = disk_open, .attach = disk_attach,                    \
+		.offer = tr_no_offer, .post = tr_no_post, .load = disk_load, \
+		.poll = disk_poll, .drain = disk_drain, .abort = disk_abort, \
+		.close = disk_close,                                         \
+	}
+
+const struct transport_ops tr_disk_ops = OPS("disk");
+const struct transport_ops tr_delta_ops = OPS("delta");

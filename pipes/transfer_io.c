@@ -260,6 +260,18 @@ static void take_boots(struct xfer *x, const struct m_opened *o)
 	}
 }
 
+static void take_base(struct tr_base *b, const struct m_opened *o)
+{
+	b->version = o->base;
+	b->content = o->base_content;
+	b->place = xcalloc(o->base_places.n + 1, sizeof *b->place);
+	for (; b->nplaces < o->base_places.n; b->nplaces++) {
+		const struct slice *s = &o->base_places.v[b->nplaces];
+
+		b->place[b->nplaces] = xstrndup(s->p, s->n);
+	}
+}
+
 /* Whom commit left out before the run was opened has no boot: it is never
  * attached, and not known by what it answers to that. */
 static void leave_out(struct xfer *x)
@@ -281,6 +293,7 @@ static int first_opened(struct xfer *x, const struct m_opened *o)
 	x->opened.engine_ms = o->engine_ms;
 	x->opened.load_ms = o->load_ms;
 	take_boots(x, o);
+	take_base(&x->opened.base, o);
 	leave_out(x);
 	return xfer_start_moving(x, o->hash_only);
 }
@@ -437,6 +450,9 @@ static void release(struct xfer *x)
 		free(x->cause[e]);
 	for (size_t i = 0; i < x->n; i++)
 		free(x->queue[x->head + i].cause);
+	for (uint32_t i = 0; i < x->opened.base.nplaces; i++)
+		free(x->opened.base.place[i]);
+	free(x->opened.base.place);
 	free(x->opened.boot);
 	free(x->opened.registry);
 	free(x->cause);

@@ -31,6 +31,7 @@ struct xfer_opened {
 	char *registry;
 	char **boot;			/* per receiver; "" if it has none */
 	uint64_t epoch, version, engine_ms, load_ms;
+	struct tr_base base;		/* owned */
 	bool known;
 };
 

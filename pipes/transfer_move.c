@@ -378,6 +378,7 @@ static int open_transport(struct xfer *x)
 			   .instance = x->s->run.instance },
 		.version = x->opened.version,
 		.boot = (const char *const *)x->opened.boot,
+		.base = x->opened.base,
 		.conf = x->conf,
 		.engine_ms = x->opened.engine_ms,
 		.load_ms = x->opened.load_ms,

@@ -12,6 +12,7 @@ static const struct transport_ops *const all[] = {
 	&tr_host_ops,
 	&tr_mem_ops,
 	&tr_disk_ops,
+	&tr_delta_ops,
 	&tr_nccl_ops,
 };
 

@@ -70,6 +70,12 @@ struct tr_env {
 	struct m_fence fence;
 	uint64_t version;
 	const char *const *boot;	/* per receiver */
+	struct tr_base {		/* the last decided version */
+		uint64_t version;	/* 0: none */
+		struct digest content;
+		char **place;		/* directories that may hold it */
+		uint32_t nplaces;
+	} base;
 	const struct transfer_conf *conf;
 	uint64_t engine_ms, load_ms;
 	void (*wake)(void *arg);
@@ -149,6 +155,6 @@ int tr_no_post(struct transport *t, uint32_t receiver);
 int tr_no_load(struct transport *t, uint32_t receiver);
 
 extern const struct transport_ops tr_host_ops, tr_mem_ops, tr_disk_ops,
-	tr_nccl_ops;
+	tr_delta_ops, tr_nccl_ops;
 
 #endif

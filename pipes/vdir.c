@@ -47,20 +47,34 @@ static int open_locked(const char *path)
 	return log_error(E_NOINPUT, "%s is being replaced", path);
 }
 
-static int look(struct vdir *d, const struct vdir_wait *w)
+int vdir_open(struct vdir *d, const char *path)
 {
-	int rc = open_locked(w->path);
+	int rc = open_locked(path);
 
 	*d = (struct vdir)VDIR_INIT;
 	if (rc < 0)
 		return rc;
 	d->fd = rc;
-	d->path = xstrdup(w->path);
+	d->path = xstrdup(path);
 	rc = vmark_read(d->fd, d->path, &d->mark);
 	if (rc == 0)
 		rc = log_error(E_NOINPUT, "%s has no mark %s", d->path,
 			       VMARK_NAME);
-	if (rc > 0)
+	if (rc < 0)
+		vdir_close(d);
+	return rc < 0 ? rc : 0;
+}
+
+bool vdir_is_diff(const struct vdir *d)
+{
+	return strcmp(d->mark.kind, VMARK_DIFF) == 0;
+}
+
+static int look(struct vdir *d, const struct vdir_wait *w)
+{
+	int rc = vdir_open(d, w->path);
+
+	if (rc == 0)
 		rc = w->looks(w->ctx, d);
 	if (rc < 0)
 		vdir_close(d);

@@ -37,6 +37,10 @@ struct vdir {
 };
 #define VDIR_INIT { .fd = -1 }
 
+/* -E_NOINPUT: it is not there, has no mark, or is being replaced.  Logged. */
+int vdir_open(struct vdir *d, const char *path);
+bool vdir_is_diff(const struct vdir *d);
+
 /* Waits until a whole one is there: on a shared file system what is written
  * on another host may appear later, and in any order.  Whole is what
  * looks(ctx, d) says with 0; -E_NOINPUT is waited for, wait_ms at most, and

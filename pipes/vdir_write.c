@@ -40,25 +40,39 @@ static int identify(const struct writing *k, const char *path,
 	return rc;
 }
 
-static int check_ours(const struct writing *k, int fd, struct vmark *m)
+static int check_ours(const struct vdir_write *w, int fd, const char *path,
+		      struct vmark *m)
 {
-	int rc = vmark_read(fd, k->path, m);
+	int rc = vmark_read(fd, path, m);
 
 	if (rc == 0)
 		return log_error(E_DATA,
 				 "%s is there already and has no mark %s: "
 				 "remove it, or give another --disk-dir",
-				 k->path, VMARK_NAME);
+				 path, VMARK_NAME);
 	if (rc < 0)
 		return rc;
-	if (strcmp(m->registry, k->w->registry) == 0 &&
-	    m->version == k->w->version)
+	if (strcmp(m->registry, w->registry) == 0 && m->version == w->version)
 		return 0;
 	return log_error(E_DATA,
 			 "%s is there already: version %llu of registry %s, "
 			 "not version %llu of registry %s",
-			 k->path, (ull)m->version, m->registry,
-			 (ull)k->w->version, k->w->registry);
+			 path, (ull)m->version, m->registry, (ull)w->version,
+			 w->registry);
+}
+
+int vdir_is_ours(const struct vdir_write *w, const char *path, struct vmark *m,
+		 struct stat *old)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : log_errno(E_IO, "open %s", path);
+	rc = check_ours(w, fd, path, m);
+	if (rc == 0 && fstat(fd, old) < 0)
+		rc = log_errno(E_IO, "stat %s", path);
+	close(fd);
+	return rc < 0 ? rc : 1;
 }
 
 /* Of one with another content only the place is of interest. */
@@ -69,7 +83,7 @@ static int is_same(const struct writing *k, const struct vmark *m)
 	struct identity id;
 	int rc;
 
-	if (strcmp(m->kind, "full") != 0 ||
+	if (strcmp(m->kind, VMARK_FULL) != 0 ||
 	    !digest_eq(&m->id.structure, &k->w->plan->structure))
 		return 0;
 	rc = identify(k, source, &id, &s);
@@ -84,17 +98,10 @@ static int is_same(const struct writing *k, const struct vmark *m)
 /* 1: it is there already, and *content is what it has. */
 static int look(struct writing *k, struct digest *content)
 {
-	int fd = open(k->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
 	struct vmark m;
+	int rc = vdir_is_ours(k->w, k->path, &m, &k->old);
 
-	if (fd < 0)
-		return errno == ENOENT ? 0
-				       : log_errno(E_IO, "open %s", k->path);
-	rc = check_ours(k, fd, &m);
-	if (rc == 0 && fstat(fd, &k->old) < 0)
-		rc = log_errno(E_IO, "stat %s", k->path);
-	close(fd);
-	if (rc < 0)
+	if (rc <= 0)
 		return rc;
 	k->replaces = true;
 	*content = m.id.content;
@@ -130,7 +137,7 @@ static int carry(struct writing *k)
 static int mark(struct writing *k, struct digest *content)
 {
 	char *stage = xasprintf("%s/%s", k->w->disk_dir, k->to.stage);
-	struct vmark m = { .kind = "full", .version = k->w->version };
+	struct vmark m = { .kind = VMARK_FULL, .version = k->w->version };
 	struct source s = { 0 };
 	int rc = identify(k, stage, &m.id, &s);
 

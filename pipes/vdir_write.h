@@ -12,8 +12,11 @@
 #ifndef WEIR_VDIR_WRITE_H
 #define WEIR_VDIR_WRITE_H
 
+#include "common/checksum.h"
 #include "pipes/planfile.h"
 #include "pipes/vdir.h"
+
+#include <sys/stat.h>
 
 struct vdir_write {
 	const char *disk_dir;
@@ -32,9 +35,32 @@ struct vdir_made {
 	uint64_t bytes;			/* that a reader has to read */
 };
 
+/* Is what stands at path, if anything, a version of that registry with that
+ * number?  1 and *old; 0: nothing is there; -E_DATA, logged: something else. */
+int vdir_is_ours(const struct vdir_write *w, const char *path,
+		 struct vmark *m, struct stat *old);
+
 /* A whole checkpoint.  One that is there already with the source's content
  * stays as it is, so that readers are not disturbed by a publisher that was
  * started again.  Logged. */
 int vdir_write_full(const struct vdir_write *w, struct vdir_made *out);
+
+/* What changed since the last decided version. */
+struct vdir_diff {
+	uint64_t base;			/* its number; 0: there is none */
+	const struct digest *content;	/* and what it holds */
+	const char *const *place;	/* directories that may hold it whole */
+	uint32_t nplaces;
+	unsigned encoding;		/* patch_kind or DELTA_AUTO */
+	enum checksum_kind checksum;
+	uint64_t full_every, max_chain;	/* deltas; 0: no bound */
+};
+
+/* The same as a delta, or whole where a delta will not do: it would be as
+ * large; base, layout or carried files are not what they were; its turn has
+ * come.  A delta's directory has a mark as well, that says what applying it
+ * makes. */
+int vdir_write_diff(const struct vdir_write *w, const struct vdir_diff *c,
+		    struct vdir_made *out);
 
 #endif

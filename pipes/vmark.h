@@ -2,8 +2,9 @@
  * vmark.h - the mark of a version directory: what it says it is.
  *
  *	DIR/.weir-version	lines as in markline.h: one with kind ("full":
- *				written whole, "delta": made by applying one),
- *				registry, version, parent, content, tensors,
+ *				written whole, "delta": made by applying one,
+ *				"diff": no checkpoint, but a delta, and what
+ *				applying it makes), registry, version, parent, content, tensors,
  *				structure; then one for each file, with its
  *				size
  *
@@ -18,6 +19,9 @@
 #include "pipes/sums.h"
 
 #define VMARK_NAME	".weir-version"
+#define VMARK_FULL	"full"		/* kinds */
+#define VMARK_DELTA	"delta"
+#define VMARK_DIFF	"diff"
 #define VMARK_TEXT_MAX	33	/* bytes of kind and registry, NUL included */
 
 struct vmark {

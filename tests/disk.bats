@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# disk.bats - transport disk: a version directory, and engines that load it.
+# disk.bats - transports disk and delta: a version directory, and engines
+# that load it.
 # shellcheck disable=SC2154 # status, output, stderr: set by run
 
 load fleet
@@ -9,7 +10,7 @@ setup() {
 	mkdir "$T/disk"
 }
 
-# disk_push SOURCE [OPTION]...
+# disk_push SOURCE [OPTION]..., delta_push the same.
 disk_push() {
 	local source=$1
 
@@ -17,7 +18,27 @@ disk_push() {
 	push "$source" --transport disk --disk-dir "$T/disk" "$@"
 }
 
+delta_push() {
+	local source=$1
+
+	shift
+	push "$source" --transport delta --disk-dir "$T/disk" "$@"
+}
+
 vdir() { printf '%s/disk/weight_v%06d\n' "$T" "$1"; }
+
+# kind VERSION: what its directory's mark says.
+kind() { grep -o '"kind":"[a-z]*"' "$(vdir "$1")/.weir-version"; }
+is_diff() { assert_equal "$(kind "$1")" '"kind":"diff"'; }
+is_full() { assert_equal "$(kind "$1")" '"kind":"full"'; }
+
+# there VERSION...: exactly these have directories, and nothing else is there.
+there() {
+	local version
+
+	assert_equal "$(ls -A "$T/disk")" \
+		"$(for version; do basename "$(vdir "$version")"; done)"
+}
 
 # is_copy SOURCE VERSION: its directory has the files of the source and a mark.
 is_copy() {
@@ -29,6 +50,29 @@ is_copy() {
 	[ "$(find "$(vdir "$2")" -type f | wc -l)" -eq \
 		$(($(find "$1" -type f | wc -l) + 1)) ]
 	weir-delta verify "$(vdir "$2")"
+}
+
+# touch_up OLD NEW BYTE: a copy with one byte of the last tensor changed.
+touch_up() {
+	local file
+
+	cp -r "$T/$1" "$T/$2"
+	file=$(find "$T/$2" -name '*.safetensors' | sort | tail -n 1)
+	printf '%b' "\\x$3" | dd of="$file" bs=1 conv=notrunc status=none \
+		seek=$(($(stat -c %s "$file") - 4))
+}
+
+small() { checkpoint "$T/$1" --size 1MiB --shards 2 --seed "$2"; }
+
+# fails CODE PART...: of what was run with --separate-stderr.
+fails() {
+	local code=$1 part
+
+	shift
+	assert_equal "$status" "$code"
+	for part; do
+		assert_regex "$stderr" "$part"
+	done
 }
 
 @test "disk: two versions to two engines, byte by byte" {
@@ -47,4 +91,296 @@ is_copy() {
 	holds a "$T/two" && holds b "$T/two"
 	is_copy "$T/two" 2
 	assert_clean_runs
+}
+
+@test "credit and order are refused: there are no buckets" {
+	small one 1
+	engines a
+	fleet a
+	for option in "max-inflight-buckets 2" "max-inflight-bytes 1MiB" \
+		"order window" "expert-routing auto"; do
+		for transport in disk delta; do
+			# shellcheck disable=SC2086 # two words
+			run --separate-stderr push "$T/one" --transport \
+				$transport --disk-dir "$T/disk" --$option
+			fails 64 "--${option% *}: transport $transport"
+		done
+	done
+	run --separate-stderr push "$T/one" --transport disk
+	fails 64 "give --disk-dir"
+	run --separate-stderr push "$T/one" --disk-dir "$T/disk"
+	fails 64 "transport host has no version"
+	run --separate-stderr push "$T/one" --transport disk --disk-dir "$T/no"
+	fails 66 "$T/no: No such file or directory"
+	there
+}
+
+@test "FS-05 waves: one engine loads at a time" {
+	small one 1
+	engines a b c
+	fleet a b c
+	disk_push "$T/one" --max-inflight-engine-groups 1
+	holds a "$T/one" && holds b "$T/one" && holds c "$T/one"
+	run grep -o '"event":"\(sealed\|wave_complete\)"' "$(newest_run)/events"
+	assert_equal "$(grep -c wave_complete <<<"$output")" 3
+	assert_equal "$(uniq <<<"$output" | wc -l)" 6
+}
+
+@test "HT-13 a relative path through a link is sent as what it is" {
+	small one 1
+	engines a
+	fleet a
+	ln -s "$T/disk" "$T/link"
+	cd "$T"
+	push "$T/one" --transport disk --disk-dir link/../link
+	holds a "$T/one"
+	weir-dump "$(newest_run)/plan.weir" >"$T/plan.json"
+	assert_file_contains "$T/plan.json" "\"disk_dir\":\"$T/disk\""
+}
+
+@test "post-write runs before any engine loads; its failure is the version's" {
+	small one 1
+	engines a
+	fleet a
+	disk_push "$T/one" --post-write \
+		"cp \$WEIR_DIR/.weir-version $T/seen; echo \$WEIR_VERSION >$T/n"
+	cmp "$T/seen" "$(vdir 1)/.weir-version"
+	assert_equal "$(cat "$T/n")" 1
+	run --separate-stderr disk_push "$T/one" --post-write "echo broken; exit 3"
+	fails 1 "post-write"
+	assert_equal "$(serving a)" 1
+	there 1
+}
+
+@test "FS-04 a directory that appears late is waited for, and then named" {
+	small one 1
+	engines a
+	fleet a
+	# What another host would see: nothing, until it is moved back.
+	run --separate-stderr disk_push "$T/one" --disk-wait 300ms \
+		--post-write "mv \$WEIR_DIR $T/away"
+	fails 1 "$(vdir 1): No such file" "host $(hostname)"
+	rm -rf "$T/away"
+	start mover bash -c "until [ -e $T/away ]; do sleep 0.05; done
+		sleep 0.3; mv $T/away $(vdir 2)"
+	disk_push "$T/one" --weight-version 2 --post-write \
+		"mv \$WEIR_DIR $T/away"
+	holds a "$T/one"
+	# A short file is one on its way.
+	run --separate-stderr disk_push "$T/one" --disk-wait 300ms \
+		--post-write "truncate -s -1 \$WEIR_DIR/config.json"
+	fails 1 "config.json has"
+	assert_equal "$(serving a)" 2
+}
+
+@test "DK-07 an older try of the number gives way; a stranger's does not" {
+	checkpoint "$T/one" --size 1MiB --shards 4 --seed 1
+	small two 2
+	engines a
+	fleet a
+	run --separate-stderr disk_push "$T/one" --post-write "cp -r \$WEIR_DIR $T/old
+		exit 1"
+	assert_failure
+	mv "$T/old" "$(vdir 1)"
+	disk_push "$T/two"
+	is_copy "$T/two" 1
+	holds a "$T/two"
+	cp -r "$T/one" "$(vdir 2)"
+	run --separate-stderr disk_push "$T/one"
+	fails 1 "weight_v000002 is there already and has no mark"
+	there 1 2
+}
+
+@test "DK-09 two registries, one number: the second is told whose it is" {
+	small one 1
+	engines a b
+	fleet a
+	disk_push "$T/one"
+	fleet b
+	# shellcheck disable=SC2034 # push looks at it
+	REGISTRY_DIR=other
+	run --separate-stderr disk_push "$T/one"
+	fails 1 "weight_v000001 is there already: version 1 of registry"
+	is_copy "$T/one" 1
+}
+
+@test "DK-05 DK-10 retention: what is read stays, and what is not ours" {
+	small one 1
+	small two 2
+	engines a
+	fleet a
+	mkdir "$T/disk/weight_v000009x" "$T/disk/other"
+	cp -r "$T/one" "$(vdir 7)"
+	disk_push "$T/one" --keep 1
+	exec 9<"$(vdir 1)"
+	flock -s 9
+	disk_push "$T/two" --keep 1
+	disk_push "$T/one" --keep 1
+	# 2 is what the engine served when 3 was published.
+	assert_equal "$(ls "$T/disk" | tr '\n' ' ')" "other weight_v000001 \
+weight_v000002 weight_v000003 weight_v000007 weight_v000009x "
+	exec 9<&-
+	disk_push "$T/two" --keep 1
+	assert_equal "$(ls "$T/disk" | tr '\n' ' ')" "other weight_v000003 \
+weight_v000004 weight_v000007 weight_v000009x "
+}
+
+@test "what is written and not published goes with the run" {
+	small one 1
+	engines a
+	fleet a
+	run --separate-stderr disk_push "$T/one" --weight-version 4 \
+		--post-write "exit 1"
+	assert_failure
+	there
+}
+
+@test "read-only and vanished directories: one line each" {
+	small one 1
+	engines a
+	fleet a
+	disk_push "$T/one"
+	run --separate-stderr disk_push "$T/one" --post-write "mv $T/disk $T/gone" \
+		--disk-wait 100ms
+	fails 1 "No such file or directory"
+	mkdir "$T/disk"
+	: >"$T/disk/weight_v000003"
+	run --separate-stderr disk_push "$T/one" --weight-version 3
+	fails 1 "weight_v000003: Not a directory"
+}
+
+@test "delta: whole first, then what changed; both engines have it" {
+	small one 1
+	touch_up one two aa
+	touch_up one three bb
+	engines a b
+	fleet a b
+	delta_push "$T/one"
+	is_full 1
+	run --separate-stderr delta_push "$T/two" --max-inflight-engine-groups 1
+	assert_success
+	is_diff 2
+	holds a "$T/two" && holds b "$T/two"
+	[ ! -e "$T/a/current/.weir-version" ]
+	for encoding in overwrite sparse auto; do
+		touch_up one "$encoding" "${#encoding}0"
+		delta_push "$T/$encoding" --delta-encoding "$encoding"
+		holds a "$T/$encoding" && holds b "$T/$encoding"
+	done
+	weir-delta inspect "$(vdir 5)"
+	is_diff 5
+	there 1 2 3 4 5
+}
+
+@test "delta: whole again when it is due, larger, or of another layout" {
+	small one 1
+	small two 2
+	touch_up one three cc
+	touch_up one four dd
+	engines a
+	fleet a
+	delta_push "$T/one"
+	delta_push "$T/two"
+	is_full 2
+	delta_push "$T/one"
+	is_full 3
+	delta_push "$T/three"
+	is_diff 4
+	delta_push "$T/four" --full-every 2
+	is_full 5
+	delta_push "$T/one" --max-chain 1
+	is_diff 6
+	delta_push "$T/three" --max-chain 1
+	is_full 7
+	cp -r "$T/three" "$T/five"
+	echo '{}' >"$T/five/generation_config.json"
+	delta_push "$T/five"
+	is_full 8
+	holds a "$T/five"
+}
+
+@test "delta: an unchanged version is empty and decided" {
+	small one 1
+	engines a
+	fleet a
+	delta_push "$T/one"
+	delta_push "$T/one"
+	is_diff 2
+	assert_equal "$(find "$(vdir 2)" -name '*.safetensors' | wc -l)" 0
+	assert_equal "$(serving a)" 2
+	holds a "$T/one"
+}
+
+@test "delta: the base is what was decided, not what was tried" {
+	small one 1
+	touch_up one two 11
+	touch_up one three 22
+	engines a
+	fleet a
+	delta_push "$T/one"
+	run --separate-stderr delta_push "$T/two" --post-write "exit 1"
+	assert_failure
+	there 1
+	delta_push "$T/three"
+	is_diff 2
+	holds a "$T/three"
+}
+
+@test "DK-12 a store edited by hand is found, and made anew from a full one" {
+	small one 1
+	touch_up one two 33
+	engine a -v
+	fleet a
+	delta_push "$T/one"
+	file=$(find "$T/a/current/" -name '*.safetensors' | head -n 1)
+	printf 'x' | dd of="$file" bs=1 conv=notrunc status=none \
+		seek=$(($(stat -c %s "$file") - 4))
+	delta_push "$T/two"
+	is_diff 2
+	holds a "$T/two"
+	assert_file_contains "$T/a.err" "made from the full version 1"
+}
+
+@test "DK-02 an engine without the base is seeded; a pruned chain is named" {
+	small one 1
+	touch_up one two 44
+	touch_up one three 55
+	engines a
+	fleet a
+	delta_push "$T/one"
+	delta_push "$T/two"
+	engine b -v
+	fleet a b
+	delta_push "$T/three"
+	is_diff 3
+	holds b "$T/three"
+	assert_file_contains "$T/b.err" "from the full version 1 and 2 deltas"
+	engines c
+	fleet a b c
+	run --separate-stderr delta_push "$T/two" \
+		--post-write "mv $(vdir 2) $T/away"
+	fails 1 "engine c: has no version .* needs version 2, to make version 4" \
+		"publish a full version"
+	assert_equal "$(serving a) $(serving b)" "3 3"
+	delta_push "$T/two"
+	is_full 4
+	holds c "$T/two"
+}
+
+@test "retention keeps what a delta that stays is made from" {
+	small one 1
+	engines a
+	fleet a
+	delta_push "$T/one" --keep 1
+	for n in 2 3 4; do
+		touch_up one "v$n" "0$n"
+		delta_push "$T/v$n" --keep 1
+	done
+	there 1 2 3 4
+	delta_push "$T/one" --keep 1 --full-every 1
+	is_full 5
+	touch_up one v6 66
+	delta_push "$T/v6" --keep 1
+	delta_push "$T/one" --keep 1
+	there 5 6 7
 }
