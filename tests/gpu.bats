@@ -252,3 +252,44 @@ open_files() { find "/proc/$(pid_of "$1")/fd" | wc -l; }
 	assert_equal "$status" 78
 	assert_regex "$stderr" "2 source ranks"
 }
+
+# mutant NAME WHERE: a push with that fault at the source, or at engine b.
+mutant() {
+	local name=$1 where=$2
+
+	case $where in
+	source) export WEIR_MUTANT=$name ;;
+	engine) WEIR_MUTANT=$name gpu_engine b 2 ;;
+	esac
+	run --separate-stderr gpush "$T/one" --bucket-size 64KiB \
+		--max-inflight-buckets 8 \
+		--load-timeout 5s
+	unset WEIR_MUTANT
+}
+
+# Each is what the code does right, left out; what finds it is the digest of
+# the bytes that are in the slot.
+@test "nccl: four mutants, each found before anything is published" {
+	local name
+
+	checkpoint "$T/one" --size 2MiB
+	export WEIR_LIBEXEC="$BUILD/tests/standin" WEIR_STANDIN_PAUSE_US=3000
+	fleet b
+	gpu_engine b 2
+	for name in no-wait early-ack; do
+		mutant "$name" source
+		assert_equal "$name $status" "$name 1"
+		assert_regex "$stderr" "engine b: .*holds other bytes"
+	done
+	mutant none source
+	assert_success
+	stop b
+	for name in early-use early-ack wrong-order; do
+		mutant "$name" engine
+		assert_equal "$name $status" "$name 1"
+		assert_regex "$stderr" "engine b: "
+		stop b
+	done
+	run decided 2
+	assert_failure
+}
