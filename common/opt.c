@@ -361,6 +361,7 @@ static int apply_env(const struct opt_spec *spec, void *conf)
 		if (!s || !*s || (common->given & (1ull << i)))
 			continue;
 		common->given |= 1ull << i;
+		common->from_env |= 1ull << i;
 		if (!opt_value_set(r.o, r.field, s))
 			return bad_value(r.o, r.o->env, s);
 	}
@@ -437,6 +438,16 @@ bool opt_is_given(const struct opt_spec *spec, const void *conf,
 	if (!find_long(spec, conf, slice_of(name), &r))
 		BUG("no option --%s", name);
 	return common_of(spec, conf)->given & (1ull << r.index);
+}
+
+bool opt_is_from_env(const struct opt_spec *spec, const void *conf,
+		     const char *name)
+{
+	struct ref r;
+
+	if (!find_long(spec, conf, slice_of(name), &r))
+		BUG("no option --%s", name);
+	return common_of(spec, conf)->from_env & (1ull << r.index);
 }
 
 void opt_dump(const struct opt_spec *spec, const void *conf, struct buf *out)

@@ -100,6 +100,7 @@ struct opt_common {
 	char *run, *registry;
 	struct opt_list args;	/* positional arguments */
 	uint64_t given;		/* bit i: row i of the spec was given */
+	uint64_t from_env;	/* ... by the environment alone */
 };
 
 extern const struct opt opt_common_rows[];	/* offsets: opt_common */
@@ -127,6 +128,10 @@ void opt_release(const struct opt_spec *spec, void *conf);
 /* Was the option given on the command line (or by environment)? */
 bool opt_is_given(const struct opt_spec *spec, const void *conf,
 		  const char *name);
+
+/* Was it by environment? */
+bool opt_is_from_env(const struct opt_spec *spec, const void *conf,
+		     const char *name);
 
 /* The resolved options as "name=value" lines in table order, lists as one
  * line per element, unset and transient ones left out.  Appends to out. */

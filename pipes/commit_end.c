@@ -195,6 +195,19 @@ static void derive(struct commit_io *c)
 			 (ull)c->goal.version);
 }
 
+/* Each is as it was asked to be, but they do not serve the same bytes. */
+static void warn_mixed(const struct commit_io *c, const bool *skip)
+{
+	const struct engine *odd =
+		receipt_odd_load(c->engine, c->m.nengines, skip);
+
+	if (odd)
+		log_warn("engines differ in --post-load: that of engine %s is "
+			 "\"%s\"; they serve version %llu in different forms",
+			 odd->name, receipt_of(odd)->post_load,
+			 (ull)c->goal.version);
+}
+
 /* 0: decided.  *linked as io_create_once(). */
 static int decide(struct commit_io *c, const bool *skip, bool *linked)
 {
@@ -202,6 +215,8 @@ static int decide(struct commit_io *c, const bool *skip, bool *linked)
 	uint32_t odd;
 	int rc = receipt_agree(c->engine, c->m.nengines, skip, &odd);
 
+	if (rc == 0)
+		warn_mixed(c, skip);
 	/* A join's receipts have been compared with the decision. */
 	if (rc < 0 || c->plan.kind == RUN_JOIN)
 		return rc;
@@ -295,7 +310,8 @@ void commit_brought(struct commit_io *c, struct engine *e, bool home)
 	if (home && forward)
 		tell_swapped(c, e);
 	if (!home) {
-		log_warn("%s; it goes into the registry's attention", e->cause);
+		log_error(E_UNAVAIL, "%s; it goes into the registry's attention",
+			  e->cause);
 		events_tell(&c->s->events,
 			    &HAPPENED("lagging", .engine = e->name,
 				      .cause = e->cause));

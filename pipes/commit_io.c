@@ -79,6 +79,19 @@ static void perform_all(struct commit_io *c)
 	}
 }
 
+/* Somebody has to bring it back: why is said once, by whom it was seen. */
+static void tell_excluded(const struct commit_io *c,
+			  const struct commit_input *in)
+{
+	const char *name = c->plan.engine[in->ev.engine].name;
+
+	if (in->printed || !in->cause)
+		log_warn("engine %s is excluded", name);
+	else
+		log_error(in->ev.code, "engine %s is excluded: %s", name,
+			  in->cause);
+}
+
 static void drive_one(struct commit_io *c, struct commit_input *in)
 {
 	bool blamed = c->m.code || c->m.signal;
@@ -93,9 +106,8 @@ static void drive_one(struct commit_io *c, struct commit_input *in)
 		log_info("%s -> %s", from, commit_table.states[c->m.state]);
 	if (!blamed && (c->m.code || c->m.signal))
 		note_cause(c, in);
-	if (c->m.nacts && c->m.act[0].type == CA_EXCLUDE && in->cause)
-		log_warn("engine %s is excluded: %s",
-			 c->plan.engine[in->ev.engine].name, in->cause);
+	if (c->m.nacts && c->m.act[0].type == CA_EXCLUDE)
+		tell_excluded(c, in);
 	perform_all(c);
 }
 
@@ -252,7 +264,7 @@ static void take_failed(struct commit_io *c, const struct m_failed *f)
 	struct commit_input in = {
 		.ev = { .type = CE_FAIL, .code = f->code, .signal = f->signal },
 		.cause = xstrndup(f->cause.p, f->cause.n),
-		.printed = true
+		.printed = f->code != E_FENCED
 	};
 
 	/* Never the exit code of a success. */

@@ -193,6 +193,7 @@ static int set_goal(struct commit_io *c)
 		g->version = p->base;
 		c->published = p->content;
 	}
+	g->joins = p->kind == RUN_JOIN;
 	g->is_again = p->kind != RUN_PUBLISH;
 	if (!g->is_again)
 		return 0;
@@ -293,8 +294,9 @@ static int check_min_engines(const struct commit_io *c)
 	if (min > c->plan.nengines)
 		return log_error(E_USAGE,
 				 "--min-engines %llu: the fleet has "
-				 "%u engines",
-				 (ull)min, c->plan.nengines);
+				 "%u engine%s",
+				 (ull)min, c->plan.nengines,
+				 plural(c->plan.nengines));
 	if (min && min < c->plan.nengines && t && !(t->caps & TR_CAN_LOSE))
 		return log_error(E_CONFIG,
 				 "--min-engines %llu: transport %s cannot lose "

@@ -170,7 +170,8 @@ static int choose_number(struct commit_io *c)
 		rc = registry_decision(&c->reg, n.asked, &d);
 		if (rc < 0)
 			return rc;
-		n.asked_is_decided = rc > 0;
+		/* A rollback takes a new number. */
+		n.asked_is_decided = rc > 0 && c->plan.kind == RUN_PUBLISH;
 	}
 	rc = commit_number(&n, &c->goal.version);
 	if (rc == 0)
@@ -183,6 +184,15 @@ static int choose_number(struct commit_io *c)
 	return rc;
 }
 
+static struct m_boot boot_of(const struct engine *e,
+			     const struct engine_part *p)
+{
+	return (struct m_boot){ .engine = e->id,
+				.worker = p->worker,
+				.id = slice_of(p->boot) };
+}
+
+/* Of those that may be touched (for a record). */
 static void list_boots(struct commit_io *c)
 {
 	c->nboots = 0;
@@ -193,13 +203,8 @@ static void list_boots(struct commit_io *c)
 			continue;
 		c->boots = xreallocarray(c->boots, c->nboots + e->nparts,
 					 sizeof *c->boots);
-		for (uint32_t k = 0; k < e->nparts; k++) {
-			struct m_boot *b = &c->boots[c->nboots++];
-
-			b->engine = i;
-			b->worker = e->part[k].worker;
-			b->id = slice_of(e->part[k].boot);
-		}
+		for (uint32_t k = 0; k < e->nparts; k++)
+			c->boots[c->nboots++] = boot_of(e, &e->part[k]);
 	}
 }
 
@@ -330,6 +335,22 @@ static uint8_t phase(const struct commit_io *c)
 	return 1;
 }
 
+/* Whom transfer has to do with: those that are begun. */
+static void list_begun(struct commit_io *c)
+{
+	uint32_t n = 0;
+
+	list_boots(c);
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct engine *e = c->engine[i];
+
+		for (uint32_t k = 0; !c->m.engine[i].out && k < e->nparts; k++)
+			if (!engine_part_is_there(e, &e->part[k]))
+				c->boots[n++] = boot_of(e, &e->part[k]);
+	}
+	c->nboots = n;
+}
+
 void commit_tell_opened(struct commit_io *c)
 {
 	struct msg m = { .type = M_opened };
@@ -342,7 +363,7 @@ void commit_tell_opened(struct commit_io *c)
 			&HAPPENED("opened", .version = EV(c->goal.version)));
 	}
 	c->told_opened = true;
-	list_boots(c);
+	list_begun(c);
 	o->registry = slice_of(c->reg.id);
 	o->epoch = c->goal.epoch;
 	o->version = c->goal.version;

@@ -15,6 +15,8 @@
 typedef unsigned long long ull;
 
 #define EVENT_LINE_MAX (64u << 10) /* bytes read at once */
+#define UNREAD " (each engine keeps the version: no source was read)"
+#define UNCOMPARED_MAX 8	   /* engines that are named */
 
 static const char *const phase_names[PHASE_N] = {
 	[PHASE_PLAN] = "plan", [PHASE_OPEN] = "open",	  [PHASE_MOVE] = "move",
@@ -56,6 +58,7 @@ struct summary {
 	uint64_t peak_buckets, peak_bytes;
 	uint8_t proof;
 	uint32_t serving, compared;
+	struct buf rest; /* why the others' installed digests were not */
 };
 
 /* The number after "name": in a line of RUN/events, or 0. */
@@ -90,6 +93,40 @@ static void read_peaks(const struct commit_io *c, struct summary *s)
 	fclose(f);
 }
 
+/* Why an installed digest was compared with no other. */
+static void add_uncompared(const struct engine *e, uint32_t n, struct buf *b)
+{
+	const struct engine_receipt *r = receipt_of(e);
+
+	if (n > UNCOMPARED_MAX)
+		return;
+	buf_addf(b, "%s%s", n > 1 ? ", " : "", e->name);
+	if (!r)
+		buf_addf(b, " (nothing was loaded)");
+	else if (r->varies)
+		buf_addf(b, " (its --post-load varies)");
+	else if (r->post_load[0])
+		buf_addf(b, " (no other has --post-load \"%s\")", r->post_load);
+	else
+		buf_addf(b, " (no other has no --post-load)");
+}
+
+static void read_installed(const struct commit_io *c, const bool *skip,
+			   struct summary *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		if (skip[i])
+			continue;
+		else if (receipt_has_peer(c->engine, c->m.nengines, i, skip))
+			s->compared++;
+		else
+			add_uncompared(c->engine[i], ++n, &s->rest);
+	if (n > UNCOMPARED_MAX)
+		buf_addf(&s->rest, " and %u more", n - UNCOMPARED_MAX);
+}
+
 static void read_engines(const struct commit_io *c, struct summary *s)
 {
 	bool *skip = xcalloc(c->m.nengines + 1, sizeof *skip);
@@ -97,7 +134,7 @@ static void read_engines(const struct commit_io *c, struct summary *s)
 	for (uint32_t i = 0; i < c->m.nengines; i++) {
 		const struct engine *e = c->engine[i];
 
-		skip[i] = c->m.engine[i].out || !e->part[0].receipt;
+		skip[i] = c->m.engine[i].out;
 		s->serving += c->m.engine[i].there ||
 			      (!c->m.engine[i].out && !c->m.engine[i].away);
 		for (uint32_t k = 0; k < e->nparts; k++)
@@ -106,7 +143,7 @@ static void read_engines(const struct commit_io *c, struct summary *s)
 				s->slowest = e->name;
 			}
 	}
-	s->compared = receipt_compared(c->engine, c->m.nengines, skip);
+	read_installed(c, skip, s);
 	s->proof = receipt_proof(c->engine, c->m.nengines, skip);
 	free(skip);
 }
@@ -158,7 +195,7 @@ static void catch_up(const struct commit_io *c, struct buf *b)
 	}
 }
 
-static void summary_text(const struct commit_io *c, const struct summary *s)
+static void summary_text(const struct commit_io *c, struct summary *s)
 {
 	char resent[UNITS_MAX], credit[UNITS_MAX], moved[UNITS_MAX];
 	struct buf b = { 0 };
@@ -175,8 +212,9 @@ static void summary_text(const struct commit_io *c, const struct summary *s)
 		if (s->slowest)
 			buf_addf(&b, " (slowest: %s)", s->slowest);
 		if (c->plan.kind != RUN_PUBLISH)
-			buf_addf(&b, "\n  moved:   %s",
-				 units_size(c->drained.bytes, moved));
+			buf_addf(&b, "\n  moved:   %s%s",
+				 units_size(c->drained.bytes, moved),
+				 c->drained.bytes ? "" : UNREAD);
 		buf_addf(&b,
 			 "\n  credit:  peak %llu bucket%s, %s%s; sent again: "
 			 "%s",
@@ -188,6 +226,8 @@ static void summary_text(const struct commit_io *c, const struct summary *s)
 			 "%u engine%s",
 			 proof_name(s->proof), s->compared, commit_in(&c->m),
 			 plural(commit_in(&c->m)));
+		if (s->rest.n && commit_in(&c->m) > 1)
+			buf_addf(&b, "; not compared: %s", buf_cstr(&s->rest));
 	}
 	catch_up(c, &b);
 	fprintf(stderr, "%s\n", buf_cstr(&b));
@@ -333,6 +373,20 @@ static void summary_json(const struct commit_io *c, const struct summary *s,
 	buf_release(&b);
 }
 
+static void result(const struct commit_io *c, struct summary *s, uint8_t code)
+{
+	summary_json(c, s, code);
+	if (c->conf->common.json)
+		return;
+	if (!c->m.published) {
+		failure_text(c, code);
+		return;
+	}
+	result_text(c, s);
+	if (!c->conf->common.quiet)
+		summary_text(c, s);
+}
+
 void commit_tell_result(const struct commit_io *c, uint8_t code)
 {
 	struct summary s = { 0 };
@@ -342,14 +396,6 @@ void commit_tell_result(const struct commit_io *c, uint8_t code)
 	read_phases(c, &s);
 	read_engines(c, &s);
 	read_peaks(c, &s);
-	summary_json(c, &s, code);
-	if (c->conf->common.json)
-		return;
-	if (!c->m.published) {
-		failure_text(c, code);
-		return;
-	}
-	result_text(c, &s);
-	if (!c->conf->common.quiet)
-		summary_text(c, &s);
+	result(c, &s, code);
+	buf_release(&s.rest);
 }

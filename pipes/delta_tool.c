@@ -62,7 +62,7 @@ const struct opt_spec delta_spec = {
 	.program = "weir-delta",
 	.summary = "make, apply and check what changed between two versions",
 	.args = "diff OLD NEW | apply DELTA DIR | verify DIR | inspect DIR",
-	.min_args = 2,
+	.min_args = 1,
 	.max_args = 3,
 	.opts = rows,
 	.nopts = COUNT(rows),
@@ -79,6 +79,10 @@ static int registry_id(const struct delta_conf *conf, char out[VMARK_TEXT_MAX])
 	if (!conf->common.registry)
 		return 0;
 	rc = registry_look(&r, conf->common.registry);
+	/* Who works with a registry may not have made it yet. */
+	if (rc == -E_NOINPUT &&
+	    opt_is_from_env(&delta_spec, conf, "registry"))
+		return 0;
 	if (rc == -E_NOINPUT)
 		return log_error(E_NOINPUT, "%s: no registry",
 				 conf->common.registry);
@@ -336,7 +340,7 @@ int delta_tool_run(const struct delta_conf *conf)
 		return err_exit_code(verbs[i].run(conf));
 	}
 	return err_exit_code(log_error(E_USAGE,
-				       "\"%s\" given; expected diff, apply, "
-				       "verify or inspect",
+				       "unknown action \"%s\": expected diff, "
+				       "apply, verify or inspect",
 				       args->v[0]));
 }

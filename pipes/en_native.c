@@ -162,13 +162,30 @@ static void (*const fill[EC_N])(struct engine *, struct engine_part *,
 	[EC_ABORT] = fill_abort,
 };
 
+static bool is_asked(const struct engine *e, const struct engine_part *p,
+		     enum engine_call call)
+{
+	bool fills = call == EC_BEGIN || call == EC_RECEIPT;
+
+	return !fills || !engine_part_is_there(e, p);
+}
+
 void native_ask(struct engine *e, const struct engine_ask *ask, uint32_t more)
 {
-	uint32_t round = engine_open_call(e, ask->call, e->nparts + more);
+	uint32_t round, n = more;
 
+	for (uint32_t i = 0; i < e->nparts; i++)
+		n += is_asked(e, &e->part[i], ask->call);
+	if (n == 0) {
+		engine_skip(e, ask);
+		return;
+	}
+	round = engine_open_call(e, ask->call, n);
 	for (uint32_t i = 0; i < e->nparts; i++) {
 		struct msg m = { 0 };
 
+		if (!is_asked(e, &e->part[i], ask->call))
+			continue;
 		fill[ask->call](e, &e->part[i], ask, &m);
 		ask_part(e, i, round, ask, &m);
 	}

@@ -79,6 +79,8 @@ struct engine_goal {
 	char *place;			/* directory of the version, absolute:
 					 * what a server loads that has no
 					 * store beside it; or NULL */
+	bool joins;			/* version is published: see
+					   engine_part_is_there() */
 	uint64_t lease_ms;		/* of a pause */
 	/* In-place engines: */
 	const char *model;		/* the fleet's; "": any */
@@ -177,6 +179,10 @@ struct engine_ops {
 /* What this part is to hold. */
 const struct engine_share *engine_share(const struct engine *e,
 					const struct engine_part *p);
+/* It serves what is joined already: it has no share in that, is not begun and
+ * gives no receipt, whatever the engine's other parts need. */
+bool engine_part_is_there(const struct engine *e,
+			  const struct engine_part *p);
 /* The content of the version and, of several source ranks, of their shares
  * (else n is 0).  -E_DATA, logged, if they are not as many. */
 int engine_goal_content(struct engine_goal *g, const struct digest *content,

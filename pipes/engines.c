@@ -142,6 +142,17 @@ const struct engine_share *engine_share(const struct engine *e,
 	return &g->share[g->nshares > 1 ? p->worker : 0];
 }
 
+static bool serves_goal(const struct engine *e, const struct engine_part *p)
+{
+	return p->facts.serving == e->goal->version &&
+	       digest_eq(&p->facts.content, &engine_share(e, p)->content);
+}
+
+bool engine_part_is_there(const struct engine *e, const struct engine_part *p)
+{
+	return e->goal->joins && serves_goal(e, p);
+}
+
 int engine_goal_content(struct engine_goal *g, const struct digest *content,
 			const struct m_share *share, uint32_t n)
 {
@@ -209,12 +220,9 @@ void engine_restore(struct engine *e, const struct m_opened_engine *m)
 bool engine_is_there(const struct engine *e)
 {
 	for (uint32_t i = 0; i < e->nparts; i++) {
-		const struct engine_facts *f = &e->part[i].facts;
+		const struct engine_part *p = &e->part[i];
 
-		if (f->serving > e->goal->version)
-			continue;
-		if (f->serving != e->goal->version ||
-		    !digest_eq(&f->content, &e->goal->content))
+		if (p->facts.serving <= e->goal->version && !serves_goal(e, p))
 			return false;
 	}
 	return !e->ops->in_place || e->live.label >= e->goal->version;

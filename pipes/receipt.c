@@ -73,6 +73,8 @@ int receipt_check(const struct engine *e, const struct receipt_want *w)
 		const struct engine_part *p = &e->part[i];
 		int rc;
 
+		if (engine_part_is_there(e, p))
+			continue;
 		if (!p->receipt)
 			return log_error(E_PROTO, "engine %s: no receipt",
 					 e->name);
@@ -103,7 +105,7 @@ static const struct engine *peer_of(struct engine *const *v, uint32_t engine,
 	const struct engine_share *s = engine_share(v[engine], own);
 	const struct engine_receipt *r = own->receipt;
 
-	for (uint32_t i = 0; i <= engine; i++) {
+	for (uint32_t i = 0; r && i <= engine; i++) {
 		uint32_t n = i == engine ? part : v[i]->nparts;
 
 		for (uint32_t k = 0; !skip[i] && k < n; k++) {
@@ -150,25 +152,41 @@ int receipt_agree(struct engine *const *v, uint32_t n, const bool *skip,
 	return 0;
 }
 
-static bool has_peer(struct engine *const *v, uint32_t n, uint32_t engine,
-		     const bool *skip)
+const struct engine_receipt *receipt_of(const struct engine *e)
 {
-	const struct engine_receipt *r = v[engine]->part[0].receipt;
+	for (uint32_t k = 0; k < e->nparts; k++)
+		if (e->part[k].receipt)
+			return e->part[k].receipt;
+	return NULL;
+}
 
-	for (uint32_t i = 0; i < n; i++)
-		if (i != engine && !skip[i] && v[i]->part[0].receipt &&
-		    is_comparable(v[i]->part[0].receipt, r))
+bool receipt_has_peer(struct engine *const *v, uint32_t n, uint32_t engine,
+		      const bool *skip)
+{
+	const struct engine_receipt *r = receipt_of(v[engine]), *other;
+
+	for (uint32_t i = 0; r && i < n; i++) {
+		if (i == engine || skip[i])
+			continue;
+		other = receipt_of(v[i]);
+		if (other && is_comparable(other, r))
 			return true;
+	}
 	return false;
 }
 
-uint32_t receipt_compared(struct engine *const *v, uint32_t n, const bool *skip)
+const struct engine *receipt_odd_load(struct engine *const *v, uint32_t n,
+				      const bool *skip)
 {
-	uint32_t count = 0;
+	const struct engine_receipt *first = NULL, *r;
 
-	for (uint32_t i = 0; i < n; i++)
-		count += !skip[i] && has_peer(v, n, i, skip);
-	return count;
+	for (uint32_t i = 0; i < n; i++) {
+		r = skip[i] ? NULL : receipt_of(v[i]);
+		if (first && r && strcmp(r->post_load, first->post_load) != 0)
+			return v[i];
+		first = first ? first : r;
+	}
+	return NULL;
 }
 
 uint8_t receipt_proof(struct engine *const *v, uint32_t n, const bool *skip)
@@ -176,9 +194,12 @@ uint8_t receipt_proof(struct engine *const *v, uint32_t n, const bool *skip)
 	uint8_t low = PROOF_N - 1;
 
 	for (uint32_t i = 0; i < n; i++)
-		for (uint32_t k = 0; !skip[i] && k < v[i]->nparts; k++)
-			if (v[i]->part[k].receipt->proof < low)
-				low = v[i]->part[k].receipt->proof;
+		for (uint32_t k = 0; !skip[i] && k < v[i]->nparts; k++) {
+			const struct engine_receipt *r = v[i]->part[k].receipt;
+
+			if (r && r->proof < low)
+				low = r->proof;
+		}
 	return low;
 }
 

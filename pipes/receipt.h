@@ -23,9 +23,15 @@ int receipt_check(const struct engine *e, const struct receipt_want *w);
  * out. */
 int receipt_agree(struct engine *const *v, uint32_t n, const bool *skip,
 		  uint32_t *odd);
-/* How many engines' installed digests were compared with another's. */
-uint32_t receipt_compared(struct engine *const *v, uint32_t n,
-			  const bool *skip);
+/* The first receipt of its parts, or NULL: it needed nothing. */
+const struct engine_receipt *receipt_of(const struct engine *e);
+/* Has its installed digest another engine's to be compared with? */
+bool receipt_has_peer(struct engine *const *v, uint32_t n, uint32_t engine,
+		      const bool *skip);
+/* The first engine whose literal post-load is not that of those before it,
+ * or NULL: all have the same. */
+const struct engine *receipt_odd_load(struct engine *const *v, uint32_t n,
+				      const bool *skip);
 /* Lowest level among the receipts of engines that are not skipped. */
 uint8_t receipt_proof(struct engine *const *v, uint32_t n, const bool *skip);
 /* The receipt as a message; borrows it. */

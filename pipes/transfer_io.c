@@ -90,6 +90,7 @@ static const char *cause_of_source(const struct xf_action *a)
 static const char *cause_of_engine(struct xfer *x, const struct xf_action *a)
 {
 	char where[32] = "";
+	int was;
 
 	/* Told again: commit's link was lost. */
 	if (!a->cause)
@@ -97,8 +98,12 @@ static const char *cause_of_engine(struct xfer *x, const struct xf_action *a)
 	if (a->bucket != ID_NONE)
 		snprintf(where, sizeof(where), "bucket %" PRIu32 ": ",
 			 a->bucket);
+	/* Fenced off, mostly by commit's own cancel, of which it has said why:
+	 * commit knows whether this is news. */
+	was = log_quiet_thread(a->code == E_FENCED);
 	log_error(a->code, "engine %s: %s%s", x->plan.engine[a->engine].name,
 		  where, a->cause);
+	log_quiet_thread(was);
 	free(x->cause[a->engine]);
 	x->cause[a->engine] = xstrdup(log_cause());
 	return x->cause[a->engine];
@@ -272,6 +277,16 @@ static void take_base(struct tr_base *b, const struct m_opened *o)
 	}
 }
 
+static bool has_boots(const struct xfer *x, const struct plan_engine *p)
+{
+	uint32_t end = p->first_receiver + p->receivers;
+
+	for (uint32_t r = p->first_receiver; r < end; r++)
+		if (*x->opened.boot[r])
+			return true;
+	return false;
+}
+
 /* Whom commit left out before the run was opened has no boot: it is never
  * attached, and not known by what it answers to that. */
 static void leave_out(struct xfer *x)
@@ -279,7 +294,7 @@ static void leave_out(struct xfer *x)
 	for (uint32_t e = 0; e < x->plan.nengines; e++) {
 		const struct plan_engine *p = &x->plan.engine[e];
 
-		if (p->receivers && !*x->opened.boot[p->first_receiver])
+		if (p->receivers && !has_boots(x, p))
 			XFER(x, EXCLUDE, .engine = e);
 	}
 }
@@ -458,6 +473,7 @@ static void release(struct xfer *x)
 	free(x->cause);
 	free(x->queue);
 	free(x->awaited);
+	free(x->every);
 	free(x->share);
 	xfer_seek_release(x);
 	srcfiles_close(&x->files);

@@ -29,7 +29,9 @@ struct xfer_input {			/* an event that waits for its turn */
 /* What `opened` said: offers carry it. */
 struct xfer_opened {
 	char *registry;
-	char **boot;			/* per receiver; "" if it has none */
+	char **boot;			/* per receiver; "": it is not begun,
+					   as its engine is out or it needs
+					   nothing */
 	uint64_t epoch, version, engine_ms, load_ms;
 	struct tr_base base;		/* owned */
 	bool known;
@@ -66,6 +68,7 @@ struct xfer {
 	struct xfer_seek seek;
 	struct srchash *hash;
 	uint8_t *awaited;		/* buckets offered when hashed */
+	uint8_t *every;			/* bit of each bucket */
 	struct transport tr;
 	struct tr_env env;
 	bool is_moving;			/* transport and fan are open */

@@ -412,14 +412,45 @@ int xfer_start_moving(struct xfer *x, bool hash_only)
 	return rc;
 }
 
+/* It serves the version: to its engine's others it is as one that kept it. */
+static void hold_all(struct xfer *x, uint32_t receiver)
+{
+	size_t row = x->plan.nbuckets / 8 + 1;
+
+	if (!x->every) {
+		x->every = xcalloc(row, 1);
+		for (uint32_t b = 0; b < x->plan.nbuckets; b++)
+			bit_set(x->every, b);
+	}
+	XFER(x, HELD, .receiver = receiver, .sealed = true, .kept = true,
+	     .count = x->plan.nbuckets, .bitmap = { (char *)x->every, row });
+}
+
+static void ask_holding(struct xfer *x, uint32_t receiver)
+{
+	if (!*x->opened.boot[receiver])
+		hold_all(x, receiver);
+	else if (xfer_is_again(x))
+		ask(x, receiver, ASK_HOLDING);
+	else
+		xfer_attach(x, receiver);
+}
+
+static void ask_finish(struct xfer *x, uint32_t receiver)
+{
+	if (!*x->opened.boot[receiver])
+		XFER(x, FINISHED, .receiver = receiver);
+	else if (xfer_is_whole(x))
+		load(x, receiver);
+	else
+		finish(x, receiver);
+}
+
 void xfer_do(struct xfer *x, const struct xf_action *a)
 {
 	switch (a->what) {
 	case XF_ASK_HOLDING:
-		if (xfer_is_again(x))
-			ask(x, a->receiver, ASK_HOLDING);
-		else
-			xfer_attach(x, a->receiver);
+		ask_holding(x, a->receiver);
 		break;
 	case XF_PREPARE:
 		make_ready(x, a->bucket);
@@ -428,10 +459,7 @@ void xfer_do(struct xfer *x, const struct xf_action *a)
 		offer(x, a);
 		break;
 	case XF_FINISH:
-		if (xfer_is_whole(x))
-			load(x, a->receiver);
-		else
-			finish(x, a->receiver);
+		ask_finish(x, a->receiver);
 		break;
 	case XF_SEVER:
 		sever(x, a->engine);

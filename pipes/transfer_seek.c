@@ -50,8 +50,13 @@ static void say_found(struct xfer *x)
 static void found(struct xfer *x)
 {
 	x->seek.is_found = true;
-	log_info("version %llu is in %s", (ull)x->plan.base,
-		 x->files.dir[0].path);
+	if (x->seek.tried.n)
+		log_warn("version %llu is taken from %s: %s",
+			 (ull)x->plan.base, x->files.dir[0].path,
+			 buf_cstr(&x->seek.tried));
+	else
+		log_info("version %llu is in %s", (ull)x->plan.base,
+			 x->files.dir[0].path);
 	if (x->seek.asked)
 		say_found(x);
 	for (uint32_t r = 0; r < x->plan.nreceivers; r++)

@@ -472,6 +472,19 @@ x" ]
 	assert_line --partial "encoding xor"
 }
 
+@test "weir delta: an action that is none is quoted; no registry is needed" {
+	refuses 64 'unknown action "foo"' weir-delta foo
+	refuses 64 'unknown action "foo"' weir delta foo a b
+	refuses 64 "missing argument" weir-delta
+	refuses 64 "usage: weir delta diff OLD NEW -o DIR" weir-delta diff
+	WEIR_REGISTRY=$T/none run --separate-stderr weir-delta diff \
+		"$C/v1" "$C/v2" -o "$T/d" --base-version 1 --weight-version 2
+	assert_success
+	refuses 66 "$T/none: no registry" weir-delta diff "$C/v1" "$C/v2" \
+		-o "$T/d2" --base-version 1 --weight-version 2 \
+		--registry "$T/none"
+}
+
 @test "usage is checked, and numbers must agree with what directories say" {
 	refuses 64 'expected diff, apply, verify or inspect' \
 		weir-delta patch "$C/d2"

@@ -189,3 +189,28 @@ lagging_b() {
 	assert_success
 	assert_line --regexp '^engine-1 +2 .* ok$'
 }
+
+@test "said with -q: which engines lag, and why, on one line each" {
+	local held
+
+	checkpoint "$T/one" --size 256KiB --seed 1
+	checkpoint "$T/two" --size 256KiB --seed 2
+	engines a
+	engine b --on-swap "[ ! -e '$T/bad' ]"
+	engine c --on-swap "[ ! -e '$T/bad' ]"
+	engine d --post-load "[ ! -e '$T/bad' ]"
+	fleet a b c d
+	push "$T/one" >/dev/null 2>&1
+	touch "$T/bad"
+	run --separate-stderr push "$T/two" -q --min-engines 1 \
+		--engine-timeout 1s
+	assert_failure 3
+	assert_output --partial "1 of 4 engines"
+	assert_output --partial "lagging: b, c, d"
+	assert_equal "${#stderr_lines[@]}" 3
+	for held in b c d; do
+		[ "$(grep -c " error engine $held" <<<"$stderr")" -eq 1 ]
+	done
+	[[ $stderr == *"on-swap failed with status 1"* ]]
+	[[ $stderr == *"post-load failed with status 1"* ]]
+}

@@ -413,3 +413,45 @@ a serves
 version 1 published: 1 engine,
 peak 1 bucket,"
 }
+
+@test "what a cancel ends elsewhere is no error of its own" {
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engine a -v --post-load "touch '$T/a.held'; while :; do sleep 0.02; done"
+	fleet a
+	look_at_new_runs
+	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	wait_for test -e "$T/a.held"
+	kill -STOP "$(head -n 1 "$(newest_run)/transfer.1")"
+	kill -TERM "$(head -n 1 "$(newest_run)/commit.1")"
+	wait_for contains "$T/a.err" "the run was cancelled"
+	kill -CONT "$(head -n 1 "$(newest_run)/transfer.1")"
+	ends_with 143 push
+	run grep " error " "$T/push.err"
+	assert_output ""
+	assert_clean_runs
+}
+
+@test "engines that differ in --post-load: said, and what was not compared" {
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engines a b
+	engine c --post-load true
+	engine d --post-load "echo \$RANDOM >>\"\$WEIR_SLOT/x\"" \
+		--post-load-varies
+	fleet a b c d
+	run --separate-stderr push "$T/one"
+	assert_success
+	[[ $stderr == *'warn engines differ in --post-load: that of engine c is "true"'* ]]
+	[[ $stderr == *'installed digests compared: 2 of 4 engines; not compared: c (no other has --post-load "true"), d (its --post-load varies)'* ]]
+	fleet a c
+	run --separate-stderr push "$T/one" --json
+	assert_success
+	[ "$(jq -r 'select(.installed_compared != null) | .installed_compared' \
+		<<<"$output")" = 0 ]
+	fleet a b
+	run --separate-stderr push "$T/one"
+	assert_success
+	[[ $stderr != *"differ in --post-load"* ]]
+	[[ $stderr == *"compared: 2 of 2 engines"* ]]
+	[[ $stderr != *"not compared"* ]]
+}

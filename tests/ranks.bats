@@ -470,3 +470,57 @@ assert buckets[1:] == [(w, 1536) for w in want], buckets'
 	[[ $stderr == *"is in $T/b.0/versions/000003"* ]]
 	all_hold kept 2 c
 }
+
+# lost_store NAME.W: it comes back with an empty one.
+lost_store() {
+	stop "$1"
+	rm -r "${T:?}/$1"
+	worker "${1%.*}" "${1##*.}"
+}
+
+@test "--only mends an engine of several workers of which some lost their store" {
+	local before
+
+	ranks one 2 1
+	workers a 2
+	workers b 2
+	fleet_of 2 a b
+	ranked_push 2>/dev/null
+	lost_store a.1
+	before=$(stat -c %i "$T/a.0/versions/000001")
+	run --separate-stderr weir-push --only a --registry "$T/registry"
+	assert_success
+	assert_output --partial "version 1 joined"
+	all_hold one 2 a b
+	assert_equal "$(stat -c %i "$T/a.0/versions/000001")" "$before"
+	# The first, and with every worker of one source.
+	lost_store a.0
+	run --separate-stderr weir-push --only a --registry "$T/registry"
+	assert_success
+	all_hold one 2 a b
+	ranks two 2 7
+	run --separate-stderr ranked_push
+	assert_success
+	all_hold two 2 a b
+	assert_clean_runs
+}
+
+@test "--only mends an engine of which one worker serves an older version" {
+	ranks one 2 1
+	workers a 2
+	fleet_of 2 a
+	ranked_push 2>/dev/null
+	ranks two 2 7
+	stop a.1
+	cp -r "$T/a.1" "$T/old"
+	worker a 1
+	ranked_push 2>/dev/null
+	# An older copy of its store: it serves version 1 again.
+	stop a.1
+	rm -r "${T:?}/a.1"
+	mv "$T/old" "$T/a.1"
+	worker a 1
+	run --separate-stderr weir-push --only a --registry "$T/registry"
+	assert_success
+	all_hold two 2 a
+}

@@ -47,6 +47,7 @@ inode() { stat -c %i "$T/$1/$2"; }
 		assert_equal "$(stat -c %h "$T/$name/current/$file")" 2
 	done
 	assert_equal "$(sent)" 0
+	[[ $stderr == *"moved:   0 B (each engine keeps the version: no source was read)"* ]]
 	run grep -c '"event":"granted"' "$(newest_run)/events"
 	assert_output 0
 	assert_clean_runs
@@ -76,7 +77,7 @@ inode() { stat -c %i "$T/$1/$2"; }
 	checkpoint "$T/one" --size 1MiB --shards 2 --seed 9
 	run --separate-stderr rollback -v --to 1
 	assert_success
-	[[ $stderr == *"version 1 is in $T/a/versions/000001"* ]]
+	[[ $stderr == *"warn version 1 is taken from $T/a/versions/000001: $T/one holds other weights by now"* ]]
 	# An event told again to a stage counts once.
 	[[ $stderr == *"(2 of 2)"* && $stderr != *"(3 of 2)"* ]]
 	assert_equal "$(serving a) $(serving b)" "4 4"
@@ -143,6 +144,31 @@ inode() { stat -c %i "$T/$1/$2"; }
 		"a b"
 	assert_equal "$(stat -c %h "$T/a/current/extra")" 2
 	assert_equal "$(stat -c %h "$T/b/current/extra")" 1
+}
+
+@test "rollback: a --source that holds other weights is named" {
+	engine a --keep 1
+	two_versions a
+	third_version
+	run --separate-stderr rollback --to 1 --source "$T/two"
+	assert_success
+	[[ $stderr == *"warn version 1 is taken from $T/one: $T/two holds other weights by now"* ]]
+	holds a "$T/one"
+}
+
+@test "I12 a rollback takes a new number: one that is published is refused" {
+	engines a
+	two_versions a
+	for n in 1 2; do
+		run --separate-stderr rollback --to 1 --weight-version $n
+		one_line_error 65 \
+			"version $n is not above 2, the highest published"
+	done
+	assert_equal "$(serving a)" 2
+	run --separate-stderr rollback --to 1 --weight-version 9
+	assert_success
+	assert_equal "$(serving a)" 9
+	holds a "$T/one"
 }
 
 @test "rollback: which one" {

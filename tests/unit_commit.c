@@ -124,17 +124,22 @@ static void test_receipts(void)
 
 	make_receipts();
 	ok(receipt_agree(v, 2, skip, &odd) == 0, "installed digests agree");
-	ok(receipt_compared(v, 2, skip) == 2, "both were compared");
+	ok(receipt_has_peer(v, 2, 0, skip) && receipt_has_peer(v, 2, 1, skip),
+	   "both were compared");
+	ok(!receipt_odd_load(v, 2, skip), "of one post-load");
 	right[1].installed.b[0] = 1;
 	ok(receipt_agree(v, 2, skip, &odd) == -E_DATA && odd == 1,
 	   "they differ: %s", log_cause());
 	skip[1] = true;
 	ok(receipt_agree(v, 2, skip, &odd) == 0,
 	   "an excluded one is not asked");
-	ok(receipt_compared(v, 2, skip) == 0, "a group of one");
+	ok(!receipt_has_peer(v, 2, 0, skip), "a group of one");
 	skip[1] = false;
 	strcpy(right[1].post_load, "quantise");
-	ok(receipt_agree(v, 2, skip, &odd) == 0, "another post-load");
+	ok(receipt_agree(v, 2, skip, &odd) == 0 &&
+		   !receipt_has_peer(v, 2, 0, skip),
+	   "another post-load");
+	ok(receipt_odd_load(v, 2, skip) == &two[1], "is told");
 	right[0].varies = right[1].varies = true;
 	strcpy(right[0].post_load, "quantise");
 	ok(receipt_agree(v, 2, skip, &odd) == 0, "declared to vary");
