@@ -52,6 +52,13 @@ void bucket_object(struct bucket_packer *b, const struct bucket_load *object,
 	b->more = true;
 }
 
+uint64_t bucket_pieces(const struct bucket_packer *b)
+{
+	if (!b->more)
+		return 0;
+	return b->left == 0 ? 1 : (b->left - 1) / b->step + 1;
+}
+
 /* A lane may be above the size: one large object. */
 static bool lane_is_full(uint64_t size, uint64_t used, uint64_t bytes)
 {

@@ -31,33 +31,35 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define BUCKETS_MAX (1u << 22) /* of a version: one bit each in `held` */
+
 struct bucket_limits {
-	uint64_t size;		/* bytes, not 0 */
-	uint64_t edge;		/* bytes, not 0 */
-	uint32_t pieces;	/* not 0 */
-	uint64_t cost;		/* of all pieces together; each must be below */
-	uint32_t lanes;		/* not 0 */
+	uint64_t size;	 /* bytes, not 0 */
+	uint64_t edge;	 /* bytes, not 0 */
+	uint32_t pieces; /* not 0 */
+	uint64_t cost;	 /* of all pieces together; each must be below */
+	uint32_t lanes;	 /* not 0 */
 };
 
 /* An object, or the sums of several whole ones. */
 struct bucket_load {
-	const uint64_t *bytes;	/* in each lane; lent */
-	uint64_t cost;		/* of an object: of each of its pieces */
-	uint32_t pieces;	/* in all lanes */
+	const uint64_t *bytes; /* in each lane; lent */
+	uint64_t cost;	       /* of an object: of each of its pieces */
+	uint32_t pieces;       /* in all lanes */
 };
 
 struct bucket_piece {
-	uint64_t start, bytes;	/* in the object, of its longest lane */
-	bool opens;		/* a new bucket, and not the first */
+	uint64_t start, bytes; /* in the object, of its longest lane */
+	bool opens;	       /* a new bucket, and not the first */
 };
 
 struct bucket_packer {
 	struct bucket_limits limits;
-	uint64_t *used;		/* bytes of the open bucket, in each lane */
+	uint64_t *used; /* bytes of the open bucket, in each lane */
 	uint64_t cost;
 	uint32_t pieces;
 	struct bucket_load object;
-	uint64_t left, start;	/* of it: still to come, and where */
+	uint64_t left, start; /* of it: still to come, and where */
 	uint64_t step;
 	bool more, broken;
 };
@@ -68,6 +70,8 @@ void bucket_begin(struct bucket_packer *b, const struct bucket_limits *l,
 /* Lent until it is done. */
 void bucket_object(struct bucket_packer *b, const struct bucket_load *object,
 		   bool may_split);
+/* Pieces of it that are still to come. */
+uint64_t bucket_pieces(const struct bucket_packer *b);
 /* false: the object is done. */
 bool bucket_next(struct bucket_packer *b, struct bucket_piece *out);
 /* What of a piece is in a lane that has so many bytes of the object. */

@@ -346,12 +346,6 @@ static int add_carried(struct source *s, const char *name)
 	if (fd < 0)
 		return fd;
 	close(fd);
-	if (id.size > SOURCE_CARRIED_MAX)
-		return log_error(E_DATA,
-				 "%s/%s: %llu bytes are too many for a file "
-				 "beside the weights (at most %llu)",
-				 s->dir.path, name, (unsigned long long)id.size,
-				 (unsigned long long)SOURCE_CARRIED_MAX);
 	add_file(s, name, SOURCE_CARRIED, &id);
 	return 0;
 }

@@ -13,9 +13,9 @@
  *		 other formats (source.c has the list), *.safetensors outside
  *		 the index, dot files, directories.
  *
- * The rest is counted, and told in one line of warning.  Files are in bytewise order of
- * their paths; a shard's tensors in order of offset, empty ones by name.
- * The same directory gives the same order, numbers and digest.
+ * The rest is counted, and told in one line of warning.  Files are in bytewise
+ *order of their paths; a shard's tensors in order of offset, empty ones by
+ *name. The same directory gives the same order, numbers and digest.
  *
  * The structure digest is XXH3-128 over, for each file in order,
  *
@@ -33,36 +33,35 @@
 #include "safetensors.h"
 #include "srcdir.h"
 
-#define SOURCE_INDEX		"model.safetensors.index.json"
-#define SOURCE_ENTRIES_MAX	65536u		/* names in the directory */
-#define SOURCE_TENSORS_MAX	(1u << 26)	/* over all shards */
-#define SOURCE_CARRIED_MAX	(UINT64_C(1) << 30)	/* bytes of one */
-#define SOURCE_CONFIG_MAX	(16u << 20)	/* bytes of config.json */
+#define SOURCE_INDEX "model.safetensors.index.json"
+#define SOURCE_ENTRIES_MAX 65536u     /* names in the directory */
+#define SOURCE_TENSORS_MAX (1u << 26) /* over all shards */
+#define SOURCE_CONFIG_MAX (16u << 20) /* bytes of config.json */
 
 enum source_kind { SOURCE_SHARD = 's', SOURCE_CARRIED = 'c' };
 
 /* How the language model's head relates to its embedding. */
 enum source_head {
-	SOURCE_HEAD_UNKNOWN,	/* no such model, or not said */
-	SOURCE_HEAD_SENT,	/* lm_head.weight is there */
-	SOURCE_HEAD_TIED,	/* it is not, and need not be: "tied, not sent" */
+	SOURCE_HEAD_UNKNOWN, /* no such model, or not said */
+	SOURCE_HEAD_SENT,    /* lm_head.weight is there */
+	SOURCE_HEAD_TIED,    /* it is not, and need not be: "tied, not sent" */
 };
 
 struct source_file {
-	char *path;		/* below the directory */
+	char *path; /* below the directory */
 	enum source_kind kind;
-	struct srcdir_id id;	/* size included */
-	struct st st;		/* of a shard; else empty */
-	uint32_t first;		/* number of its first tensor */
+	struct srcdir_id id; /* size included */
+	struct st st;	     /* of a shard; else empty */
+	uint32_t first;	     /* number of its first tensor */
 };
 
 struct source {
 	struct srcdir dir;
 	struct source_file *file;
 	uint32_t nfiles, nshards;
-	uint32_t ntensors;	/* over all files */
-	uint32_t nignored;	/* entries of the directory that stay behind */
-	uint64_t bytes;		/* of all tensors */
+	uint32_t ntensors; /* over all files */
+	uint32_t nignored; /* entries of the directory that stay behind */
+	uint64_t bytes;	   /* of all tensors */
 	enum source_head head;
 	struct digest structure;
 };
@@ -79,7 +78,7 @@ int source_open_file(const struct source *s, uint32_t file);
 struct source_tensor {
 	struct slice name;
 	const uint64_t *shape;
-	uint64_t offset;	/* bytes, from the start of the file */
+	uint64_t offset; /* bytes, from the start of the file */
 	uint64_t bytes;
 	uint32_t file;
 	enum st_dtype dtype;

@@ -310,7 +310,8 @@ void commit_brought(struct commit_io *c, struct engine *e, bool home)
 	if (home && forward)
 		tell_swapped(c, e);
 	if (!home) {
-		log_error(E_UNAVAIL, "%s; it goes into the registry's attention",
+		log_error(E_UNAVAIL,
+			  "%s; it goes into the registry's attention",
 			  e->cause);
 		events_tell(&c->s->events,
 			    &HAPPENED("lagging", .engine = e->name,

@@ -16,7 +16,7 @@ typedef unsigned long long ull;
 
 #define EVENT_LINE_MAX (64u << 10) /* bytes read at once */
 #define UNREAD " (each engine keeps the version: no source was read)"
-#define UNCOMPARED_MAX 8	   /* engines that are named */
+#define UNCOMPARED_MAX 8 /* engines that are named */
 
 static const char *const phase_names[PHASE_N] = {
 	[PHASE_PLAN] = "plan", [PHASE_OPEN] = "open",	  [PHASE_MOVE] = "move",

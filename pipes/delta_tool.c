@@ -80,8 +80,7 @@ static int registry_id(const struct delta_conf *conf, char out[VMARK_TEXT_MAX])
 		return 0;
 	rc = registry_look(&r, conf->common.registry);
 	/* Who works with a registry may not have made it yet. */
-	if (rc == -E_NOINPUT &&
-	    opt_is_from_env(&delta_spec, conf, "registry"))
+	if (rc == -E_NOINPUT && opt_is_from_env(&delta_spec, conf, "registry"))
 		return 0;
 	if (rc == -E_NOINPUT)
 		return log_error(E_NOINPUT, "%s: no registry",

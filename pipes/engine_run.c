@@ -1,4 +1,5 @@
 #include "pipes/engine_shell.h"
+#include "common/bucket.h"
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/io.h"
@@ -223,8 +224,8 @@ static bool take_request(const struct msg *m, struct asked *a)
 
 static int check_begin(const struct m_begin *b, struct store_slot *out)
 {
-	if (b->version == 0 || b->buckets > FILL_BUCKETS_MAX ||
-	    b->workers == 0 || b->workers > 4096 || b->proof >= PROOF_N)
+	if (b->version == 0 || b->buckets > BUCKETS_MAX || b->workers == 0 ||
+	    b->workers > 4096 || b->proof >= PROOF_N)
 		return log_error(E_PROTO,
 				 "begin: version %llu, %u buckets, %u workers, "
 				 "proof %u cannot be",

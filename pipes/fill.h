@@ -17,19 +17,18 @@
 #include "common/pieces.h"
 #include "pipes/store.h"
 
-#define FILL_BUCKETS_MAX (8u * 524288)	/* as the bitmap of `held` */
-#define FILL_PIECES_MAX (1u << 26)	/* of a version */
+#define FILL_PIECES_MAX (1u << 26) /* of a version */
 
 struct fill_piece {
 	struct piece p;
-	uint32_t leaf;			/* into leaves */
+	uint32_t leaf; /* into leaves */
 };
 
 struct fill_bucket {
 	uint64_t bytes;
-	uint32_t first, n;		/* into piece */
-	struct digest digest;		/* when held */
-	uint8_t state;			/* enum fill_state */
+	uint32_t first, n;    /* into piece */
+	struct digest digest; /* when held */
+	uint8_t state;	      /* enum fill_state */
 };
 
 enum fill_state { FILL_UNKNOWN, FILL_CLAIMED, FILL_HELD };
@@ -37,13 +36,13 @@ enum fill_state { FILL_UNKNOWN, FILL_CLAIMED, FILL_HELD };
 struct fill_runs;
 
 struct fill {
-	const struct store_slot *slot;	/* lent */
+	const struct store_slot *slot; /* lent */
 	struct fill_bucket *bucket;
 	uint32_t nbuckets, held;
 	struct fill_piece *piece;
 	uint32_t npieces, cap;
-	struct buf leaves;		/* struct digest */
-	struct fill_runs *runs;		/* claimed bytes, per file */
+	struct buf leaves;	/* struct digest */
+	struct fill_runs *runs; /* claimed bytes, per file */
 };
 
 void fill_init(struct fill *f, const struct store_slot *slot,

@@ -272,6 +272,12 @@ static int add_object(struct builder *b, bool split)
 
 	add_load(b, &load, b->size);
 	bucket_object(&b->packer, &load, split);
+	if (bucket_pieces(&b->packer) > BUCKETS_MAX - b->sum.buckets)
+		return log_error(E_DATA,
+				 "source %s: more than %u buckets of %llu "
+				 "bytes; give a larger --bucket-size",
+				 b->ranks->source[0].dir.path, BUCKETS_MAX,
+				 (unsigned long long)b->conf->bucket_size);
 	while (bucket_next(&b->packer, &piece)) {
 		int rc = piece.opens ? emit_bucket(b) : 0;
 

@@ -51,9 +51,8 @@ static void found(struct xfer *x)
 {
 	x->seek.is_found = true;
 	if (x->seek.tried.n)
-		log_warn("version %llu is taken from %s: %s",
-			 (ull)x->plan.base, x->files.dir[0].path,
-			 buf_cstr(&x->seek.tried));
+		log_warn("version %llu is taken from %s: %s", (ull)x->plan.base,
+			 x->files.dir[0].path, buf_cstr(&x->seek.tried));
 	else
 		log_info("version %llu is in %s", (ull)x->plan.base,
 			 x->files.dir[0].path);

@@ -521,3 +521,26 @@ stage() {
 	run --separate-stderr weir-plan --source "$T/c" --fleet "$T/c" --dry-run
 	one_line_error 65 "fleet $T/c: is a directory"
 }
+
+@test "BK-02 more buckets than a version may have: refused at once, with the count" {
+	checkpoint a=3
+	D=$(mktemp -d /dev/shm/weir-plan.XXXXXX)
+	cp "$T/c"/* "$D"
+	truncate -s 9223372036854775807 "$D/huge.txt"
+	run --separate-stderr timeout 20 weir-plan --source "$D" \
+		--engine ipc:///x --dry-run
+	rm -r "$D"
+	one_line_error 65 "more than 4194304 buckets" "--bucket-size"
+}
+
+@test "BK-01 carried files of any size: in pieces that fit the bucket size" {
+	checkpoint a=3
+	truncate -s 5GiB "$T/c/weights.custom"
+	printf x >>"$T/c/weights.custom"
+	plan --bucket-size 64MiB
+	assert_success
+	run buckets
+	assert_equal "${#lines[@]}" 82
+	assert_line "67108864 carried:5301600256+67108864"
+	assert_line "1 carried:5368709120+1"
+}

@@ -1,3 +1,4 @@
+#include "common/bucket.h"
 #include "common/err.h"
 #include "pipes/fill.h"
 #include "tests/fuzz/fuzz.h"
@@ -23,7 +24,7 @@ static void begin(const struct m_begin *b)
 	uint64_t sum = 0;
 
 	end();
-	if (b->buckets > FILL_BUCKETS_MAX || store_slot_init(&slot, b) < 0)
+	if (b->buckets > BUCKETS_MAX || store_slot_init(&slot, b) < 0)
 		return;
 	for (uint32_t i = 0; i < slot.nfiles; i++) {
 		BUG_ON(__builtin_add_overflow(sum, slot.file[i].bytes, &sum));
