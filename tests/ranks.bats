@@ -467,7 +467,7 @@ assert buckets[1:] == [(w, 1536) for w in want], buckets'
 	run --separate-stderr weir-push --only c -v \
 		--fleet "$T/fleet.yaml" --registry "$T/registry"
 	assert_success
-	[[ $stderr == *"is in $T/b.0/versions/000003"* ]]
+	[[ $stderr == *"is taken from $T/b.0/versions/000003: "* ]]
 	all_hold kept 2 c
 }
 
