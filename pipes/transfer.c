@@ -200,12 +200,6 @@ static void offer(struct transfer *t, const struct xf_grant *g, uint32_t e)
 {
 	const struct plan_engine *p = &t->plan->engine[e];
 
-	if (is_out(&t->engine[e]) || bit_get(held_of(t, e), g->bucket))
-		return;
-	/* Of an earlier instance only what credit was out for can have been
-	 * sent: that comes back before anything is released. */
-	if (t->restarted && !t->has_released)
-		t->resent += plan_bucket_bytes(t->plan, g->bucket);
 	for (uint32_t r = p->first_receiver;
 	     r < p->first_receiver + p->receivers; r++)
 		if (!bit_get(t->kept, r))
@@ -218,12 +212,21 @@ static void ready(void *m, const void *event)
 	struct transfer *t = m;
 	struct xf_grant *g =
 		grant_of(t, ((const struct xf_event *)event)->bucket);
+	bool is_needed = false;
 
 	if (!g || g->ready)
 		return;
 	g->ready = true;
-	for (uint32_t e = g->first; e < g->first + g->count; e++)
+	for (uint32_t e = g->first; e < g->first + g->count; e++) {
+		if (is_out(&t->engine[e]) || bit_get(held_of(t, e), g->bucket))
+			continue;
 		offer(t, g, e);
+		is_needed = true;
+	}
+	/* Of an earlier instance only what credit was out for can have been
+	 * sent: that comes back before anything is released. */
+	if (is_needed && t->restarted && !t->has_released)
+		t->resent += t->plan->bucket[g->bucket].bytes;
 }
 
 /* ---- acks and digests ---- */

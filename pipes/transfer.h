@@ -131,7 +131,7 @@ struct transfer {
 	uint32_t waiting;		/* engines neither sealed nor severed */
 	bool whole, placed;
 	bool admit_up, told, restarted, has_released;
-	uint64_t resent;		/* bytes, an upper bound */
+	uint64_t resent;		/* bytes as credit counts them: at most */
 	void (*out)(void *arg, const struct xf_action *a);
 	void *arg;
 };

@@ -101,6 +101,56 @@ lie() {
 	lie double-ack "twice"
 }
 
+@test "I5 an ack of an offer that nobody made is one" {
+	lie unknown-ack "offer"
+}
+
+@test "I5 acks that come late, for a transfer that was killed, count for nothing" {
+	checkpoint "$T/one" --size 2MiB
+	fleet a b
+	fake a slow-ack=300
+	fake b
+	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --bucket-size 256KiB \
+		--max-inflight-buckets 2
+	wait_for has_offers a 2
+	kill -KILL "$(head -n 1 "$(newest_run)/transfer.1")"
+	ends_with 0 push
+	run python3 "$SRC/tests/checkevents.py" "$(newest_run)/events" \
+		--engines a,b --buckets 2
+	assert_success
+	run grep "engine [ab]: " "$T/push.err"
+	assert_output ""
+}
+
+# field NAME: of the last run's summary.
+field() {
+	sed -n "s/.*\"event\":\"summary\".*\"$1\":\([0-9]*\).*/\1/p" \
+		"$(newest_run)/events"
+}
+
+@test "I9 bytes sent again: those of the credit that was out, in the summary" {
+	local stage
+
+	checkpoint "$T/one" --size 2MiB
+	fleet a b
+	fake a slow-ack=100
+	fake b slow-ack=100
+	for stage in transfer admit; do
+		look_at_new_runs
+		start push weir-push --source "$T/one" \
+			--fleet "$T/fleet.yaml" --registry "$T/registry" \
+			--bucket-size 256KiB --max-inflight-buckets 2
+		wait_for told granted
+		kill -KILL "$(head -n 1 "$(newest_run)/$stage.1")"
+		ends_with 0 push
+		assert [ "$(field resent_bytes)" -le "$(field peak_credit_bytes)" ]
+		# A new admit waits for what its transfer has under way.
+		[ $stage = admit ] || assert [ "$(field resent_bytes)" -gt 0 ]
+	done
+	assert_equal "$(field resent_bytes)" 0
+}
+
 @test "VF-03 acks without one byte read are found" {
 	checkpoint "$T/one" --size 1MiB
 	fleet a
