@@ -552,7 +552,10 @@ static int sweep_entry(int dirfd, const char *name, int arg)
 	(void)arg;
 	if (pid <= 0 || is_running(pid))
 		return 0;
-	if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
+	if (unlinkat(dirfd, name, 0) == 0)
+		log_info("removed %s, left by pid %ld, which has ended", name,
+			 (long)pid);
+	else if (errno != ENOENT)
 		return log_errno(E_IO, "remove %s", name);
 	return 1;
 }

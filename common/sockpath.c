@@ -26,6 +26,15 @@ static int unix_socket(const char *path, struct sockaddr_un *sa)
 	return fd;
 }
 
+static int remove_left(const char *path)
+{
+	if (unlink(path) == 0)
+		log_info("removed %s: who listened there has ended", path);
+	else if (errno != ENOENT)
+		return log_errno(E_IO, "remove %s", path);
+	return 0;
+}
+
 /* Removes a dead process's socket file.  A live one accepts, or its backlog
  * is full (EAGAIN). */
 static int clear_path(const char *path)
@@ -48,10 +57,8 @@ static int clear_path(const char *path)
 	if (rc == 0 || errno != ECONNREFUSED)
 		rc = log_error(E_AGAIN, "%s is in use by a running process",
 			       path);
-	else if (unlink(path) < 0 && errno != ENOENT)
-		rc = log_errno(E_IO, "remove %s", path);
 	else
-		rc = 0;
+		rc = remove_left(path);
 	close(fd);
 	return rc;
 }

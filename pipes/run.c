@@ -403,7 +403,7 @@ static bool sweep_sockets(const struct run *r, enum stage_id id)
 	bool dead = true;
 
 	for (uint32_t n = newest(r, id); n > 0; n--) {
-		pid_t pid;
+		pid_t pid = 0;
 		char *path;
 
 		if (is_locked(r, id, n, &pid)) {
@@ -411,7 +411,9 @@ static bool sweep_sockets(const struct run *r, enum stage_id id)
 			continue;
 		}
 		path = socket_path(r, id, n);
-		unlink(path);
+		if (unlink(path) == 0)
+			log_info("removed %s, left by pid %ld, which has ended",
+				 path, (long)pid);
 		free(path);
 	}
 	return dead;
