@@ -30,7 +30,9 @@ static void wait_longer(void *machine, const void *event)
 	struct supervised *p = machine;
 
 	(void)event;
-	p->pause_ms = (uint32_t)SUPERVISE_PAUSE_MS << p->restarts;
+	p->pause_ms = p->restarts ? (uint32_t)SUPERVISE_PAUSE_MS
+					    << (p->restarts - 1)
+				  : 0;
 	p->restarts++;
 	p->action = SUP_WAIT;
 }

@@ -4,7 +4,8 @@
  * One machine per stage; what a process's end means is decided by its exit
  * code (s6): a signal or 75 is worth another try until the run has a verdict,
  * anything else is final.  Tries are bounded: SUPERVISE_TRIES per stage and
- * run, each after a longer pause.  Out of tries, the others are asked to
+ * run; the first at once, as who was killed has done nothing wrong, each later
+ * one after a longer pause.  Out of tries, the others are asked to
  * abort (SUP_TERMINATE) and end by their own rules.
  *
  * Pure: no clock, no process.  The shell performs the action that each step
@@ -17,7 +18,7 @@
 #include "pipes/msg.h"
 
 #define SUPERVISE_TRIES		5	/* restarts of one stage in a run */
-#define SUPERVISE_PAUSE_MS	50	/* before the first; then doubled */
+#define SUPERVISE_PAUSE_MS	100	/* before the second; then doubled */
 
 enum sup_state { SUP_RUNNING, SUP_PAUSING, SUP_ENDED, SUP_NSTATES };
 enum sup_event { SUP_EXIT_FINAL, SUP_EXIT_AGAIN, SUP_DUE, SUP_NEVENTS };

@@ -22,13 +22,15 @@ static void test_final(void)
 static void test_restarts(void)
 {
 	struct supervisor s;
-	uint32_t pause = 0;
+	int64_t pause = -1;
 
 	supervisor_init(&s);
 	for (int i = 0; i < SUPERVISE_TRIES; i++) {
 		ok(supervisor_exit(&s, STAGE_ADMIT, 137, true) == SUP_WAIT &&
 			   s.stage[STAGE_ADMIT].pause_ms > pause,
 		   "kill %d: another try after a longer pause", i + 1);
+		ok(i > 0 || s.stage[STAGE_ADMIT].pause_ms == 0,
+		   "the first at once");
 		pause = s.stage[STAGE_ADMIT].pause_ms;
 		ok(supervisor_due(&s, STAGE_ADMIT) == SUP_START, "started");
 	}
