@@ -1,0 +1,403 @@
+"""Engines, checkpoints and runs, for tests that kill them.
+
+What holds after any run is Fleet.judge(): a decision exists if and only if
+the exit code says so, every engine serves a decided version byte for byte,
+and nothing is left behind.
+"""
+
+import filecmp
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MKCKPT = os.path.join(HERE, "..", "fixtures", "mkckpt.py")
+STAGES = ("plan", "admit", "transfer", "commit")
+KILL = signal.SIGKILL
+WAIT_S = 60         # bound on any wait for a process of ours
+LOOK_S = 0.002      # between two looks at one
+ALWAYS = ("--stage-timeout", "5s", "--engine-timeout", "20s",
+          "--expect", "any")
+OPTION_OF = {       # whose option is it, by hand
+    "--bucket-size": "plan", "--max-inflight-buckets": "admit",
+    "--max-inflight-bytes": "admit", "--max-inflight-engine-groups": "admit",
+    "--order": "admit", "--min-engines": "commit",
+    "--engine-timeout": "commit", "--expect": "commit"}
+
+
+class Broken(Exception):
+    """Something that must hold does not."""
+
+
+def expect(holds, text):
+    if not holds:
+        raise Broken(text)
+
+
+def wait_until(fn, what):
+    end = time.monotonic() + WAIT_S
+    while not fn():
+        expect(time.monotonic() < end, f"waited {WAIT_S} s for {what}")
+        time.sleep(LOOK_S)
+
+
+def number_of(path):
+    """The number that a `current` names, 0 if there is none."""
+    try:
+        return int(os.path.basename(os.readlink(path)))
+    except FileNotFoundError:
+        return 0
+
+
+def checkpoint(path, size, seed, shards=1):
+    subprocess.run([sys.executable, MKCKPT, "--size", size, "--seed",
+                    str(seed), "--shards", str(shards), "--layers", "4", path],
+                   check=True, stderr=subprocess.DEVNULL)
+    # What says at a glance whose content it is.
+    with open(f"{path}/config.json", encoding="utf-8") as f:
+        config = json.load(f)
+    config["marker"] = os.path.basename(path)
+    with open(f"{path}/config.json", "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    return path
+
+
+class Engine:
+    """A weir-engine; alive again, and listening, after ensure()."""
+
+    def __init__(self, fleet, name):
+        self.fleet, self.name = fleet, name
+        self.store = f"{fleet.dir}/{name}/store"
+        os.mkdir(f"{fleet.dir}/{name}")
+        self.endpoint = f"ipc://{fleet.dir}/{name}.sock"
+        self.process = None
+        self.deaths, self.options = 0, ()
+
+    def ensure(self):
+        while self.process is None or self.process.poll() is not None:
+            if self.process is not None:
+                self.deaths += 1
+            self.start()
+
+    def start(self):
+        ready, told = os.pipe()
+        with open(f"{self.fleet.dir}/{self.name}.err", "ab") as err:
+            self.process = subprocess.Popen(
+                [self.fleet.program("weir-engine"), "--name", self.name,
+                 "--store", self.store, "--listen", self.endpoint,
+                 "--keep", "1", "-v", "--ready-fd", str(told),
+                 *self.options],
+                pass_fds=[told], env=self.fleet.env, stderr=err,
+                stdout=subprocess.DEVNULL)
+        os.close(told)
+        os.read(ready, 1)       # the end, if it died before it listened
+        os.close(ready)
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(WAIT_S)
+
+
+class Run:
+    """One attempt to publish; by weir-push, or by a pipeline and --run."""
+
+    def __init__(self, fleet, source, options, engines):
+        self.fleet, self.source, self.options = fleet, source, options
+        self.engines = engines
+        self.before = fleet.decided()
+        fleet.runs += 1
+        self.dir = f"{fleet.env['XDG_RUNTIME_DIR']}/r{fleet.runs}"
+        os.mkdir(self.dir, 0o700)
+        self.file = f"{self.dir}.yaml"
+        fleet.write_fleet(self.file, engines)
+        self.err = open(f"{self.dir}.err", "ab")
+
+    def has_verdict(self):
+        return os.path.exists(f"{self.dir}/verdict")
+
+    def said(self):
+        with open(f"{self.dir}.err", encoding="utf-8") as f:
+            return f.read()
+
+    def resent(self):
+        """Bytes sent again and the largest credit, of the summary."""
+        with open(f"{self.dir}/events", encoding="utf-8") as f:
+            last = [json.loads(line) for line in f
+                    if '"event":"summary"' in line][-1]
+        return last["resent_bytes"], last["peak_credit_bytes"]
+
+    def is_over(self):
+        raise NotImplementedError
+
+    def ended_unread(self):
+        """In a pipe that nobody supervises, a stage whose reader died before
+        it was in the run gives up: nobody is there to start it again."""
+        return False
+
+    def tend(self):
+        """Engines that died are started again, as a service manager does."""
+        for e in self.engines:
+            e.ensure()
+
+    def finish(self):
+        wait_until(lambda: self.tend() or self.is_over(),
+                   f"the end of {self.dir}")
+        self.err.close()
+
+    def drop(self):
+        shutil.rmtree(self.dir)
+
+
+class Push(Run):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.process = subprocess.Popen(
+            [self.fleet.program("weir-push"), "--source", self.source,
+             "--fleet", self.file, "--registry", self.fleet.registry,
+             "--run", self.dir, *ALWAYS, *self.options],
+            env=self.fleet.env, stderr=self.err, stdout=subprocess.DEVNULL)
+        self.last = {}
+
+    def pid(self, who):
+        """Of a stage that runs, or of push itself; None if it does not."""
+        if who == "push":
+            return self.process.pid if self.process.poll() is None else None
+        for pid in children(self.process.pid):
+            name = name_of(pid)
+            if name.startswith("weir-"):
+                self.last[name] = pid
+            if name == f"weir-{who}":
+                return pid
+        return None
+
+    def codes(self):
+        return [self.process.returncode]
+
+    def is_over(self):
+        # Its stages end by themselves when it was killed.
+        return self.process.poll() is not None and not self.fleet.stages()
+
+
+class Hand(Run):
+    """plan | admit | transfer | commit; who dies is started with --run."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.stage, self.code = {}, {}
+        into = subprocess.DEVNULL
+        for name in STAGES:
+            last = name == "commit"
+            out = subprocess.DEVNULL if last else subprocess.PIPE
+            run = [] if name != "plan" else ["--run", self.dir]
+            self.start(name, run, into, out)
+            if into != subprocess.DEVNULL:
+                into.close()
+            into = self.stage[name].stdout
+
+    def words(self, name):
+        own = {"plan": ["--source", self.source, "--fleet", self.file],
+               "commit": ["--registry", self.fleet.registry]}.get(name, [])
+        options = [*ALWAYS, *self.options]
+        for option, value in zip(options[::2], options[1::2]):
+            if OPTION_OF.get(option, name) == name:
+                own += [option, value]
+        return own
+
+    def start(self, name, run, into, out):
+        self.stage[name] = subprocess.Popen(
+            [self.fleet.program(f"weir-{name}"), *run, *self.words(name)],
+            env=self.fleet.env, stdin=into, stdout=out, stderr=self.err)
+
+    def pid(self, who):
+        p = self.stage.get(who)
+        return p.pid if p and p.poll() is None else None
+
+    def codes(self):
+        return [self.code[name] for name in STAGES]
+
+    def ended_unread(self):
+        return "nobody reads the hand-off" in self.said()
+
+    def is_over(self):
+        for name in STAGES:
+            code = self.stage[name].poll()
+            if code is None:
+                continue
+            self.code[name] = code
+            if code < 0 or (code in (75, 76) and not self.has_verdict()):
+                self.start(name, ["--run", self.dir], subprocess.DEVNULL,
+                           subprocess.DEVNULL)
+        return all(self.stage[n].poll() is not None and self.code.get(n, -1)
+                   == self.stage[n].poll() for n in STAGES)
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            return [int(c) for c in f.read().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+            return f.read().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_zombie(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+            return f.read().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def processes_of(path):
+    """weir's own that were started for fleets below a directory: pids."""
+    mark, found = f"WEIR_KILL_FLEET={path}".encode(), []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if not name_of(pid).startswith("weir-") or is_zombie(pid):
+            continue
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                env = f.read()
+        except OSError:
+            continue
+        if mark in env:
+            found.append(int(pid))
+    return found
+
+
+def end_all(path):
+    for pid in processes_of(path):
+        try:
+            os.kill(pid, KILL)
+        except ProcessLookupError:
+            pass
+
+
+class Fleet:
+    def __init__(self, path, build, names, programs="", env=None):
+        self.dir, self.runs = path, 0
+        self.build, self.programs = build, programs
+        for name in ("run", "tmp", "src"):
+            os.makedirs(f"{path}/{name}", 0o700)
+        self.registry = f"{path}/registry"
+        self.env = dict(os.environ, XDG_RUNTIME_DIR=f"{path}/run",
+                        XDG_STATE_HOME=path, TMPDIR=f"{path}/tmp",
+                        WEIR_KILL_FLEET=path, **(env or {}))
+        for name in ("WEIR_RUN", "WEIR_REGISTRY", "WEIR_SUPERVISOR_FD"):
+            self.env.pop(name, None)
+        self.source = {}        # number -> where its bytes came from
+        self.engines = [Engine(self, n) for n in names]
+
+    def program(self, name):
+        return os.path.join(self.build, self.programs, name)
+
+    def start(self):
+        for e in self.engines:
+            e.ensure()
+
+    def stop(self):
+        for e in self.engines:
+            e.stop()
+
+    @staticmethod
+    def write_fleet(path, engines):
+        with open(path, "w", encoding="ascii") as f:
+            f.write("model: test\nengines:\n")
+            for e in engines:
+                f.write(f"  - name: {e.name}\n    workers: "
+                        f"[{{endpoint: \"{e.endpoint}\"}}]\n")
+
+    def decided(self):
+        try:
+            names = os.listdir(f"{self.registry}/versions")
+        except FileNotFoundError:
+            return set()
+        return {int(n) for n in names if
+                os.path.exists(f"{self.registry}/versions/{n}/decision")}
+
+    def stages(self):
+        """Stages of this fleet that run: pids."""
+        return [pid for pid in processes_of(self.dir)
+                if name_of(pid)[5:] in STAGES]
+
+    # ---- what must hold ----
+
+    def judge(self, run, may_be_unknown=False):
+        """The run is over: is everything as its exit codes say?"""
+        new = self.decided() - run.before
+        codes = set(run.codes())
+        expect(len(new) <= 1, f"one run decided {sorted(new)}")
+        for n in new:
+            self.source[n] = run.source
+        if run.ended_unread():
+            expect(codes <= {75, 76} and not new, f"{codes}, decided: {new}")
+            may_be_unknown = True
+        elif may_be_unknown:
+            codes -= {-KILL}
+        else:
+            expect(len(codes) == 1, f"exit codes differ: {run.codes()}")
+        for code in codes:
+            if code in (0, 3):
+                expect(new, f"exit {code}, but nothing is decided")
+            elif not may_be_unknown:
+                expect(code in (1, 2, 69, 75), f"exit {code}")
+                expect(not new, f"exit {code}, but {new} is decided")
+        for e in self.engines:
+            self.serves_decided(e)
+        if codes == {0}:
+            for e in run.engines:
+                expect({number_of(f"{e.store}/current")} == new,
+                       f"exit 0, but {e.name} does not serve {new}")
+        return new
+
+    def serves_decided(self, e):
+        n = number_of(f"{e.store}/current")
+        if n == 0:
+            return
+        expect(n in self.decided(), f"{e.name} serves {n}, undecided")
+        for name in os.listdir(self.source[n]):
+            expect(filecmp.cmp(f"{self.source[n]}/{name}",
+                               f"{e.store}/current/{name}", shallow=False),
+                   f"{e.name}: {name} of {n} has other bytes")
+
+    def is_clean(self, run):
+        """Of a run that came to its end, or of which a later one knows."""
+        left = self.stages()
+        expect(not left, f"processes left: {left}")
+        for top in (run.dir, f"{self.dir}/tmp", self.registry):
+            for d, _, names in os.walk(top):
+                for n in names:
+                    expect(not n.startswith(".tmp.") and
+                           not n.endswith((".endpoint", ".sock")),
+                           f"{d}/{n} was left behind")
+        expect(not self.is_open(), "open is left")
+        for e in run.engines:
+            staged = os.listdir(f"{e.store}/staging")
+            expect(not staged, f"{e.name} has {staged} staged")
+            expect(not os.path.exists(f"{e.store}/paused"),
+                   f"{e.name} is paused")
+
+    def is_open(self):
+        """Killed behind the verdict: the next commit finishes it again."""
+        return os.path.exists(f"{self.registry}/open")
+
+    def heal(self, run):
+        """The next push works, whatever became of this one."""
+        again = Push(self, run.source, (), self.engines)
+        again.finish()
+        expect(again.codes() == [0],
+               f"the next push ended with {again.codes()}: {again.said()}")
+        self.judge(again)
+        self.is_clean(again)
+        return again
