@@ -60,15 +60,17 @@ forget_runs() {
 }
 
 # The four by hand, up to the seal; their codes are the last line of hand.out.
+# held_hand [TIME]: their --stage-timeout.
 held_hand() {
 	touch "$T/hold"
 	forget_runs
 	# shellcheck disable=SC2016 # for that shell
 	start hand bash -c '
-		weir-plan --source "$1" --fleet "$2" | weir-admit |
-			weir-transfer | weir-commit --registry "$3"
+		o=--stage-timeout=$4
+		weir-plan $o --source "$1" --fleet "$2" | weir-admit $o |
+			weir-transfer $o | weir-commit $o --registry "$3"
 		echo "${PIPESTATUS[@]}"' _ "$T/two" "$T/fleet.yaml" \
-		"$T/registry"
+		"$T/registry" "${1:-10s}"
 	wait_for told sealed
 }
 
@@ -221,6 +223,41 @@ programs() {
 	done
 }
 
+# What the first instances have told.
+told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
+
+@test "TM-02 I10 all stopped for longer than the time-outs, and replaced: 76" {
+	local stage old=() said
+
+	held_fleet
+	held_hand 1s
+	for stage in plan admit transfer commit; do
+		old+=("$(pid_in_run $stage.1)")
+	done
+	kill -STOP "${old[@]}"
+	for stage in plan admit transfer commit; do
+		start "new-$stage" weir-$stage --run "$(newest_run)"
+	done
+	for stage in plan admit transfer commit; do
+		wait_for test -e "$(newest_run)/$stage.2"
+	done
+	sleep 1.5 # longer than the time-out: what is tested is time
+	said=$(told_by_first)
+	kill -CONT "${old[@]}"
+	ends_with 0 hand
+	assert_equal "$(codes_of_hand)" "76 76 76 76"
+	rm "$T/hold"
+	for stage in plan admit transfer commit; do
+		ends_with 0 "new-$stage"
+	done
+	assert_equal "$(told_by_first)" "$said"
+	assert_equal "$(grep -c '"event":"swapped"' "$(newest_run)/events")" 2
+	assert_new
+	run decided 3
+	assert_failure
+	assert_clean_runs
+}
+
 @test "TM-02 a whole push that is stopped and goes on" {
 	local stage
 
@@ -308,6 +345,88 @@ programs() {
 	ends_with 0 push
 	decided 2
 	all_serve 2 "$T/two"
+}
+
+# stopped_at WHEN POINT: a push whose process stops there; see kill/point.c.
+stopped_at() {
+	export KILL_AT="$T/at"
+	printf 'stop-%s %s' "$1" "$2" >"$KILL_AT"
+	start push "$BUILD/tests/kill/weir-push" --source "$T/two" \
+		--fleet "$T/fleet.yaml" --registry "$T/registry"
+	wait_for test ! -e "$KILL_AT"
+	STOPPED=$(pid_in_run "${2%%:*}.1")
+	wait_for grep -q ') T ' "/proc/$STOPPED/stat"
+}
+
+new_boot() {
+	kill_engine b
+	engine b
+	kill -CONT "$STOPPED"
+}
+
+@test "FL-01 I10 a new boot id before begin: that engine is named, 1" {
+	held_fleet
+	rm "$T/hold"
+	stopped_at before "commit: commit open opened -> begin"
+	new_boot
+	ends_with 1 push
+	assert_file_contains "$T/push.err" "engine b"
+	assert_old
+	assert_heals
+}
+
+@test "FL-01 I10 a new boot id between begin and decision: named, 1" {
+	held_fleet
+	rm "$T/hold"
+	stopped_at after "commit: commit load drained -> receipt"
+	new_boot
+	ends_with 1 push
+	assert_file_contains "$T/push.err" "engine b"
+	assert_old
+	assert_heals
+}
+
+@test "FL-01 I10 a new boot id after the decision: hashed again, swapped, 0" {
+	held_fleet
+	rm "$T/hold"
+	stopped_at before "commit: commit decide agreed -> swap"
+	new_boot
+	ends_with 0 push
+	assert_new
+	assert_clean_runs
+}
+
+@test "I10 two registries push to one engine: the second is refused, both named" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.02; done"
+	fleet a
+	touch "$T/hold"
+	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry"
+	wait_for told acked
+	REGISTRY_DIR=other run --separate-stderr push "$T/two"
+	assert_failure
+	[[ $stderr == *"engine a"*"registry"* ]]
+	assert_file_not_exist "$T/other/open"
+	rm "$T/hold"
+	ends_with 0 push
+	holds a "$T/one"
+	assert_equal "$(serving a)" 1
+}
+
+@test "I4 I7 after an abort the next push starts with full credit" {
+	held_fleet
+	held_push --max-inflight-buckets 2 --order window
+	stop push TERM || true
+	assert_old
+	rm "$T/hold"
+	forget_runs
+	push "$T/two" --bucket-size 128KiB --max-inflight-buckets 2 \
+		2>"$T/next.err"
+	run grep -m 1 '"event":"granted"' "$(newest_run)/events"
+	assert_output --partial '"credit_buckets":1,'
+	assert_file_contains "$T/next.err" "peak 2 buckets"
 }
 
 @test "UX-06 SIGTERM to one stage: 143 in all four, whichever it is" {
