@@ -253,7 +253,7 @@ load cases
 	stop c
 	stop d
 	# transports and kinds of engine that this build lacks
-	for transport in tcp cuda-ipc disk delta nonsense; do
+	for transport in tcp ucx cuda-ipc nonsense; do
 		fleet a
 		run --separate-stderr push "$T/two" --transport $transport
 		assert_failure

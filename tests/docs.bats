@@ -24,14 +24,14 @@ run_examples() {
 
 @test "the English examples run" {
 	run_examples "$SRC/share/doc/en/weight-sync.md"
-	assert_equal "$(readlink "$T/store-1/current")" versions/000003
-	cmp "$T/step-1/config.json" "$T/store-1/current/config.json"
+	assert_equal "$(readlink "$T/store-1/current")" versions/000005
+	cmp "$T/step-2/config.json" "$T/store-1/current/config.json"
 }
 
 @test "the Chinese examples run" {
 	run_examples "$SRC/share/doc/zh/weight-sync.md"
-	assert_equal "$(readlink "$T/store-1/current")" versions/000003
-	cmp "$T/step-1/config.json" "$T/store-1/current/config.json"
+	assert_equal "$(readlink "$T/store-1/current")" versions/000005
+	cmp "$T/step-2/config.json" "$T/store-1/current/config.json"
 }
 
 @test "both languages have the same examples" {
