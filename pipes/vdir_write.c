@@ -190,7 +190,9 @@ int vdir_write_full(const struct vdir_write *w, struct vdir_made *out)
 
 	k.path = vdir_path(w->disk_dir, w->version);
 	rc = look(&k, &content);
-	if (rc == 0)
+	if (rc > 0)
+		beside_sweep(k.path);
+	else if (rc == 0)
 		rc = build(&k, &content);
 	beside_close(&k.to);
 	if (rc < 0) {
