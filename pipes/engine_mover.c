@@ -179,7 +179,9 @@ static int start_mover(struct shell *sh, const char *transport)
 
 	if (rc < 0)
 		return rc;
-	rc = send_files(sh);
+	/* Once it is sealed, nobody writes into the slot. */
+	if (sh->m.slot == EN_FILLING)
+		rc = send_files(sh);
 	if (rc < 0)
 		shell_mover_stop(sh);
 	return rc;
@@ -209,7 +211,10 @@ void shell_enroll(struct shell *sh)
 	int was = log_quiet_thread(1);
 	int rc = check_enroll(sh, &m.enroll);
 
-	if (rc == 0 && !sh->mover)
+	/* An older instance of transfer died: its groups are of no use. */
+	if (rc == 0)
+		shell_mover_stop(sh);
+	if (rc == 0)
 		rc = start_mover(sh, "nccl");
 	log_quiet_thread(was);
 	if (rc < 0) {

@@ -293,3 +293,22 @@ mutant() {
 	run decided 2
 	assert_failure
 }
+
+acked_buckets() {
+	[ "$(grep -c '"event":"acked"' "$(newest_run)/events")" -ge "$1" ]
+}
+
+# Engine a is sealed by then, and b's mover waits for its last bucket.
+@test "I9 nccl: transfer killed in a broadcast is started again, in new groups" {
+	smoke "$T/one"
+	gpu_engine a 1
+	gpu_engine b 2 broadcast-hang=5
+	fleet a b
+	start push weir-push --transport nccl --source "$T/one" \
+		--fleet "$T/fleet.yaml" --registry "$T/registry" \
+		--bucket-size 1536 --max-inflight-engine-groups 1
+	wait_for acked_buckets 7
+	kill -KILL "$(head -n 1 "$(newest_run)/transfer.1")"
+	ends_with 0 push
+	holds a "$T/one" && holds b "$T/one"
+}
