@@ -71,3 +71,25 @@ void doc_add_text(const struct doc *d, struct buf *out)
 		buf_addf(out, "%s", text);
 	free(text);
 }
+
+/* Depth is bounded by the parser's. */
+static json_t *shape_of(const json_t *j)
+{
+	json_t *out = json_is_array(j) ? json_array() : json_object();
+	const char *key;
+	size_t i;
+	json_t *m;
+
+	json_array_foreach(j, i, m) json_array_append_new(out, shape_of(m));
+	json_object_foreach((json_t *)j, key, m)
+		json_object_set_new(out, key, shape_of(m));
+	return out;
+}
+
+void doc_add_shape(const struct doc *d, struct buf *out)
+{
+	json_t *shape = shape_of(js(d));
+
+	doc_add_text(doc(shape), out);
+	json_decref(shape);
+}

@@ -29,5 +29,7 @@ bool doc_is_false(const struct doc *d);
 bool doc_is_null(const struct doc *d);		/* null, not absent */
 /* Appended: compact, keys in order: equal documents, equal text. */
 void doc_add_text(const struct doc *d, struct buf *out);
+/* The same, every string, number and truth left out: what is named there. */
+void doc_add_shape(const struct doc *d, struct buf *out);
 
 #endif

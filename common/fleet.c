@@ -214,13 +214,15 @@ static size_t list_uses(const struct fleet *f, struct use **out)
 	size_t n = 0, k = 0;
 
 	for (uint32_t i = 0; i < f->n; i++)
-		n += f->engine[i].nworkers;
+		n += f->engine[i].nworkers + 1;
 	*out = xcalloc(n, sizeof **out);
 	for (uint32_t i = 0; i < f->n; i++) {
 		const struct fleet_engine *e = &f->engine[i];
 
 		for (uint32_t w = 0; w < e->nworkers; w++)
 			(*out)[k++] = (struct use){ e->endpoint[w], e };
+		if (e->url)
+			(*out)[k++] = (struct use){ e->url, e };
 	}
 	return k;
 }

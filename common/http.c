@@ -29,6 +29,7 @@ struct http {
 	void *arg;
 	struct buf body;
 	size_t head;	  /* bytes of the answer's head */
+	uint32_t most;	  /* bytes of its body */
 	const char *over; /* which bound was exceeded */
 	char error[CURL_ERROR_SIZE];
 	char why[HTTP_WHY_MAX];
@@ -104,7 +105,7 @@ static size_t take_body(char *p, size_t size, size_t n, void *arg)
 	struct http *h = arg;
 
 	n *= size;
-	if (h->body.n + n > HTTP_BODY_MAX) {
+	if (h->body.n + n > h->most) {
 		h->over = "body";
 		return 0;
 	}
@@ -238,6 +239,7 @@ void http_call(struct http *h, const struct http_request *q, http_fn *fn,
 	h->head = 0;
 	h->over = NULL;
 	h->ms = q->ms > 0 ? q->ms : 1;
+	h->most = q->most ? q->most : HTTP_BODY_MAX;
 	h->error[0] = '\0';
 	buf_clear(&h->body);
 	SET(CURLOPT_URL, url);
@@ -275,7 +277,7 @@ static void explain(struct http *h, CURLcode code, struct http_reply *r)
 		r->rc = -E_PROTO;
 		snprintf(h->why, sizeof h->why,
 			 "the answer's %s is longer than %u bytes", h->over,
-			 h->over[0] == 'b' ? HTTP_BODY_MAX : HTTP_HEAD_MAX);
+			 h->over[0] == 'b' ? h->most : HTTP_HEAD_MAX);
 	} else if (code == CURLE_OPERATION_TIMEDOUT && r->sent) {
 		r->rc = -E_TIMEOUT;
 		snprintf(h->why, sizeof h->why, "%s within %lld ms", late(h),

@@ -29,6 +29,7 @@ struct http_request {
 	const char *method, *path;	/* "POST", "/pause?mode=keep" */
 	struct slice body;		/* JSON; empty: none */
 	int64_t ms;			/* whole; connecting: HTTP_CONNECT_MS */
+	uint32_t most;			/* bytes of body; 0: HTTP_BODY_MAX */
 };
 
 struct http_reply {

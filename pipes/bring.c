@@ -80,6 +80,16 @@ static void set_deadline(struct bring_one *o, int64_t ms)
 	loop_arm(o->b->loop, &o->deadline, ms);
 }
 
+/* With its process its load has ended: only a start is waited for. */
+static void hurry(struct bring_one *o)
+{
+	int64_t ms = o->b->engine_ms;
+
+	if (!o->hasty && o->due_ms - clock_mono_ms() > ms)
+		set_deadline(o, ms);
+	o->hasty = true;
+}
+
 static void finish(struct bring_one *o, bool home)
 {
 	loop_disarm(o->b->loop, &o->retry);
@@ -234,6 +244,8 @@ bool bring_answer(struct bring *b, struct engine *e, enum engine_call call,
 	o->waiting &= ~BIT(call);
 	if (rc < 0 && o->rc == 0)
 		o->rc = rc;
+	if (rc < 0 && e->absent)
+		hurry(o);
 	if (o->waiting == 0)
 		step(o, meaning(o, call));
 	return true;

@@ -29,6 +29,7 @@ struct bring_one {
 	bool used, fenced;		/* fenced: a newer run owns it */
 	bool loading;			/* its deadline, for one load */
 	bool extended;			/* its deadline, for one receipt */
+	bool hasty;			/* nobody there: waits for no load */
 	int64_t left_ms;		/* of it, for what comes after that */
 };
 

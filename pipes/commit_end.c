@@ -216,6 +216,10 @@ static int decide(struct commit_io *c, const bool *skip, bool *linked)
 	int rc = receipt_agree(c->engine, c->m.nengines, skip, &odd);
 
 	if (rc == 0)
+		rc = load_agree(c->engine, c->m.nengines, skip);
+	if (rc == 0)
+		rc = commit_alone_check(c);
+	if (rc == 0)
 		warn_mixed(c, skip);
 	/* A join's receipts have been compared with the decision. */
 	if (rc < 0 || c->plan.kind == RUN_JOIN)

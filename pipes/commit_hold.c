@@ -108,6 +108,13 @@ void commit_held(struct commit_io *c, struct engine *e, enum engine_call call,
 		lose(c, e, call, rc);
 		return;
 	}
+	if (call == EC_LOAD && e->alone) {
+		rc = commit_alone_loaded(c, e);
+		if (rc < 0) {
+			commit_lose(c, e->id, rc, log_cause(), true);
+			return;
+		}
+	}
 	log_info("engine %s: %s done", e->name, engine_call_name(call));
 	if (call == EC_FLUSH)
 		commit_feed(c, CE_HELD, e->id);

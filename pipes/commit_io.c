@@ -366,6 +366,7 @@ static void release(struct commit_io *c)
 	release_queue(&c->early);
 	commit_probe_release(c);
 	commit_past_release(c);
+	commit_alone_release(c);
 	free(c->token);
 	free(c->goal.place);
 	commit_base_release(c);

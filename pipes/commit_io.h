@@ -7,7 +7,8 @@
  * before we started), commit_probe.c, commit_retire.c (engines that always
  * fail), commit_open.c (number, open, begin),
  * commit_expect.c (the tensors that engines expect), commit_end.c (receipts,
- * decision, swap, verdict), commit_tell.c (what people read).
+ * decision, swap, verdict), commit_hold.c and commit_alone.c (in-place
+ * engines), commit_tell.c (what people read).
  */
 #ifndef WEIR_COMMIT_IO_H
 #define WEIR_COMMIT_IO_H
@@ -15,6 +16,7 @@
 #include "pipes/bring.h"
 #include "pipes/commit.h"
 #include "pipes/options.h"
+#include "pipes/place.h"
 #include "pipes/planfile.h"
 #include "pipes/receipt.h"
 #include "pipes/recover.h"
@@ -87,7 +89,9 @@ struct commit_io {
 	struct loop_timer gather_timer;
 	struct engine **engine;		/* by engine id; host's */
 	struct engine_goal goal;
-	char *token;			/* goal's */
+	char *token, *architecture;	/* goal's */
+	char *sample[LOAD_SAMPLES];	/* goal's */
+	struct place place;		/* goal's */
 	struct commit_base {		/* what a delta may be made from */
 		uint64_t version;	/* 0: nothing */
 		struct digest content;
@@ -98,6 +102,7 @@ struct commit_io {
 	struct bring bring;
 	bool told_opened;
 	bool found;			/* the content can be had, if needed */
+	char *found_at;			/* ... in this directory */
 
 	struct msg verdict;		/* ready, about to be given */
 	char *verdict_cause;
@@ -173,6 +178,24 @@ void commit_held(struct commit_io *c, struct engine *e, enum engine_call call,
 		 int rc);
 /* What recovery could not mend stays poisoned in this run. */
 void commit_inherit(struct commit_io *c);
+
+/* commit_alone.c */
+/* What servers are to be told or asked of the plan. */
+void commit_goal_servers(struct commit_io *c);
+/* Is there a server without a store that is in?  With one? */
+bool commit_has_alone(const struct commit_io *c);
+bool commit_has_stores(const struct commit_io *c);
+/* What a probe of one says is completed from the registry.  0, or -E_*. */
+int commit_alone_probed(struct commit_io *c, struct engine *e);
+/* They are to load from a directory: which files does it hold?  And, after
+ * the loads: are they the same? */
+int commit_alone_open(struct commit_io *c);
+int commit_alone_check(struct commit_io *c);
+/* It has loaded: how well has it shown that?  0, or -E_*. */
+int commit_alone_loaded(struct commit_io *c, struct engine *e);
+/* A decided version is loaded again from where it was. */
+void commit_alone_resume(struct commit_io *c);
+void commit_alone_release(struct commit_io *c);
 
 /* commit_probe.c */
 /* The same call to every engine that is not excluded. */

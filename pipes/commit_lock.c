@@ -194,6 +194,7 @@ static int set_goal(struct commit_io *c)
 		c->published = p->content;
 	}
 	g->joins = p->kind == RUN_JOIN;
+	commit_goal_servers(c);
 	g->is_again = p->kind != RUN_PUBLISH;
 	if (!g->is_again)
 		return 0;
@@ -243,6 +244,7 @@ static int resume_decided(struct commit_io *c)
 	int rc = registry_decision(&c->reg, c->mine.m.open.version, &d);
 
 	commit_resume_decided(&c->m);
+	commit_alone_resume(c);
 	if (rc > 0)
 		rc = engine_goal_content(&c->goal, &m->content, m->shares.v,
 					 m->shares.n);

@@ -136,6 +136,8 @@ void commit_found(struct commit_io *c, const struct m_found *f)
 		log_info("version %llu can be had from %.*s", (ull)c->plan.base,
 			 SLICE_ARG(f->place));
 	c->found = true;
+	free(c->found_at);
+	c->found_at = xstrndup(f->place.p, f->place.n);
 	commit_feed(c, CE_FOUND, 0);
 }
 
@@ -309,6 +311,8 @@ void commit_open(struct commit_io *c)
 	if (rc == 0)
 		rc = commit_set_place(c);
 	if (rc == 0)
+		rc = commit_alone_open(c);
+	if (rc == 0)
 		rc = commit_write_open(c);
 	if (rc < 0) {
 		commit_fail(c, rc);
@@ -351,6 +355,26 @@ static void list_begun(struct commit_io *c)
 	c->nboots = n;
 }
 
+/* Engines that no bytes are moved to. */
+static void tell_left_out(struct commit_io *c)
+{
+	for (uint32_t i = 0; i < c->m.nengines; i++) {
+		const struct commit_engine *g = &c->m.engine[i];
+		struct msg x = { .type = M_exclude };
+
+		x.exclude.engine = i;
+		if (!g->out && c->engine[i]->alone)
+			x.exclude.cause = SLICE("loads the source itself");
+		else if (g->there)
+			x.exclude.cause = SLICE("serves the version already");
+		else
+			x.exclude.cause =
+				SLICE("excluded before the run was opened");
+		if (g->out || c->engine[i]->alone)
+			stage_send(c->s, UP, &x);
+	}
+}
+
 void commit_tell_opened(struct commit_io *c)
 {
 	struct msg m = { .type = M_opened };
@@ -368,7 +392,7 @@ void commit_tell_opened(struct commit_io *c)
 	o->epoch = c->goal.epoch;
 	o->version = c->goal.version;
 	o->phase = phase(c);
-	o->hash_only = c->m.same;
+	o->hash_only = c->m.same || (!c->goal.whole && !commit_has_stores(c));
 	o->proof = c->goal.proof;
 	o->engine_ms = (uint64_t)c->conf->engine_timeout_ms;
 	o->load_ms = (uint64_t)c->conf->load_timeout_ms;
@@ -376,18 +400,7 @@ void commit_tell_opened(struct commit_io *c)
 	o->boots.n = c->nboots;
 	commit_tell_base(c, o);
 	stage_send(c->s, UP, &m);
-	/* Left out before anything was sent: transfer knows them too. */
-	for (uint32_t i = 0; i < c->m.nengines; i++) {
-		struct msg x = { .type = M_exclude };
-
-		x.exclude.engine = i;
-		x.exclude.cause =
-			c->m.engine[i].there
-				? SLICE("serves the version already")
-				: SLICE("excluded before the run was opened");
-		if (c->m.engine[i].out)
-			stage_send(c->s, UP, &x);
-	}
+	tell_left_out(c);
 	commit_take_drained(c);
 }
 

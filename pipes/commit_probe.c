@@ -180,6 +180,8 @@ static int check(struct commit_io *c, struct engine *e)
 
 	for (uint32_t i = 0; rc == 0 && i < e->nparts; i++)
 		rc = check_part(c, e, &e->part[i]);
+	if (rc == 0 && e->alone)
+		rc = commit_alone_probed(c, e);
 	for (uint32_t i = 0;
 	     rc == 0 && c->plan.kind == RUN_JOIN && i < e->nparts; i++)
 		rc = check_join(c, e, &e->part[i]);

@@ -58,7 +58,10 @@ struct summary {
 	uint64_t peak_buckets, peak_bytes;
 	uint8_t proof;
 	uint32_t serving, compared;
-	struct buf rest; /* why the others' installed digests were not */
+	struct buf rest;	/* why the others' installed digests were not */
+	bool servers;		/* there are some that load */
+	enum load_proof loaded; /* the weakest that they showed */
+	uint32_t loaded_compared;
 };
 
 /* The number after "name": in a line of RUN/events, or 0. */
@@ -135,6 +138,7 @@ static void read_engines(const struct commit_io *c, struct summary *s)
 		const struct engine *e = c->engine[i];
 
 		skip[i] = c->m.engine[i].out;
+		s->servers |= !skip[i] && e->ops->in_place;
 		s->serving += c->m.engine[i].there ||
 			      (!c->m.engine[i].out && !c->m.engine[i].away);
 		for (uint32_t k = 0; k < e->nparts; k++)
@@ -145,6 +149,8 @@ static void read_engines(const struct commit_io *c, struct summary *s)
 	}
 	read_installed(c, skip, s);
 	s->proof = receipt_proof(c->engine, c->m.nengines, skip);
+	s->loaded = load_proof_of(c->engine, c->m.nengines, skip,
+				  &s->loaded_compared);
 	free(skip);
 }
 
@@ -228,6 +234,10 @@ static void summary_text(const struct commit_io *c, struct summary *s)
 			 plural(commit_in(&c->m)));
 		if (s->rest.n && commit_in(&c->m) > 1)
 			buf_addf(&b, "; not compared: %s", buf_cstr(&s->rest));
+		if (s->servers)
+			buf_addf(&b, "\n  loaded:  %s; servers compared: %u",
+				 load_proof_name(s->loaded),
+				 s->loaded_compared);
 	}
 	catch_up(c, &b);
 	fprintf(stderr, "%s\n", buf_cstr(&b));
@@ -296,10 +306,7 @@ static void json_live(const struct engine_live *l, struct jsonw *j)
 {
 	jsonw_bool(j, "paused", l->held);
 	jsonw_bool(j, "poisoned", l->poisoned);
-	jsonw_str(j, "loaded",
-		  !l->loaded   ? "no"
-		  : l->checked ? "checked"
-			       : "ack");
+	jsonw_str(j, "loaded", l->loaded ? load_proof_name(l->proof) : "no");
 }
 
 static void json_engines(const struct commit_io *c, struct jsonw *j)

@@ -86,6 +86,8 @@ static void note_probe(struct http_engine *h)
 	l->paused = h->paused;
 	/* The label is set last: what it names is loaded. */
 	l->loaded |= l->label && l->label == h->e->goal->version;
+	if (h->e->alone)
+		alone_probed(h);
 	note_previous(h);
 }
 
@@ -181,6 +183,15 @@ static void fail_asked(struct http_engine *h, int rc)
 	     http_say(h, rc, "outcome unknown: %s; asked: %s", h->first, now));
 }
 
+/* It need not succeed. */
+static void pass_over(struct http_engine *h)
+{
+	log_debug("engine %s: %s: %s", h->e->name, http_row_of(h)->path,
+		  h->why);
+	next_op(h);
+	advance(h);
+}
+
 static void unknown(struct http_engine *h, int rc)
 {
 	const struct http_row *row = http_row_of(h);
@@ -189,6 +200,10 @@ static void unknown(struct http_engine *h, int rc)
 	snprintf(why, sizeof why, "%.180s", h->why);
 	if (row->patient) {
 		back_off(h);
+		return;
+	}
+	if (row->soft && !h->asking) {
+		pass_over(h);
 		return;
 	}
 	if (is_question(row) && h->tries++ == 0 && http_left_ms(h) > 1) {
@@ -247,15 +262,10 @@ static void done(struct http_engine *h)
 
 static void failed(struct http_engine *h, int rc)
 {
-	if (http_row_of(h)->soft && !h->asking) {
-		log_debug("engine %s: %s: %s", h->e->name, http_row_of(h)->path,
-			  h->why);
-		next_op(h);
-		advance(h);
-		return;
-	}
 	if (h->asking)
 		fail_asked(h, rc);
+	else if (http_row_of(h)->soft && rc != -E_CONFIG)
+		pass_over(h);
 	else
 		fail(h, rc);
 }
@@ -305,6 +315,7 @@ static void ask_server(struct http_engine *h)
 		jsonw_finish(&j);
 	}
 	q.body = buf_slice(&b);
+	q.most = row->big ? HTTP_SUM_MAX : 0;
 	http_call(h->http, &q, on_reply, h);
 	buf_release(&b);
 }
@@ -317,6 +328,8 @@ static bool is_wanted(const struct http_engine *h)
 		return !h->e->goal->abort_requests;
 	if (*h->script == HO_PAUSE_ABORT)
 		return h->e->goal->abort_requests;
+	if (*h->script >= HO_SAMPLE && *h->script <= HO_SAMPLE_LAST)
+		return http_sample(h);
 	return true;
 }
 
@@ -326,6 +339,8 @@ static int check_stores(struct http_engine *h)
 	const struct engine *e = h->e;
 	const char *first = e->part[0].facts.store;
 
+	if (e->alone)
+		return alone_check(h);
 	if (!first)
 		return http_say(h, -E_PROTO, "its store's path is unknown");
 	for (uint32_t i = 1; i < e->nparts; i++) {
@@ -381,8 +396,10 @@ static int begin_job(struct http_engine *h)
 		return begin_abort(h);
 	if ((call == EC_PAUSE || call == EC_SWAP) && l->loaded && l->held)
 		h->script = nothing;
-	if (call == EC_LOAD || (call == EC_SWAP && h->script != nothing))
+	if (call == EC_LOAD || (call == EC_SWAP && h->script != nothing)) {
+		h->e->live.proof = LOAD_ACK;
 		return check_stores(h);
+	}
 	return 0;
 }
 
@@ -468,7 +485,13 @@ static void put_job(struct http_engine *h, const struct engine_ask *ask,
 
 void http_engine_store(struct engine *e, const struct engine_ask *ask)
 {
-	native_ask(e, ask, 0);
+	if (!e->alone) {
+		native_ask(e, ask, 0);
+		return;
+	}
+	if (ask->call == EC_RECEIPT)
+		alone_receipt(e);
+	engine_skip(e, ask);
 }
 
 void http_engine_server(struct engine *e, const struct engine_ask *ask)
@@ -483,7 +506,7 @@ void http_engine_both(struct engine *e, const struct engine_ask *ask)
 	bool waits = ask->call == EC_SWAP || ask->call == EC_ABORT ||
 		     ask->call == EC_PROBE;
 
-	if (ask->call == EC_PAUSE && ask->token == 0) {
+	if (e->alone || (ask->call == EC_PAUSE && ask->token == 0)) {
 		http_engine_server(e, ask);
 		return;
 	}
@@ -518,7 +541,7 @@ int http_engine_open(struct engine *e, const struct http_dialect *d)
 	h->retry.fn = on_soon;
 	h->retry.arg = h;
 	h->http = http_new(e->host->loop, e->url, e->goal->token);
-	return native_open(e);
+	return e->alone ? 0 : native_open(e);
 }
 
 void http_engine_close(struct engine *e)

@@ -20,6 +20,7 @@
  * fail untried, so that no resume follows a failed load.  The store's
  * receivers are asked by en_native.c; swap and abort reach the server after
  * the store has agreed: the store is what fences a late commit off (I10).
+ * A server that is alone answers for its store: en_alone.c.
  */
 #ifndef WEIR_EN_HTTP_H
 #define WEIR_EN_HTTP_H
@@ -31,6 +32,7 @@
 #include "pipes/engine_ops.h"
 
 #define HTTP_CITE 200		/* bytes of a body in a message */
+#define HTTP_SUM_MAX (16u << 20) /* of a checksum for each tensor and rank */
 #define HTTP_BACKOFF_MIN_MS 50
 #define HTTP_BACKOFF_MAX_MS 2000
 
@@ -38,9 +40,13 @@ enum http_op {
 	HO_NONE,
 	HO_INFO, HO_SERVER, HO_MODELS, HO_LABEL, HO_ASLEEP, HO_PAUSED,
 	HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD, HO_CAN_LABEL,
+	HO_CAN_SAMPLE, HO_CAN_SUM,
 	HO_PAUSE_KEEP, HO_PAUSE_ABORT,
 	HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
-	HO_LOAD, HO_LOADED, HO_SUM, HO_SET, HO_TOLD, HO_RESUME, HO_HEALTH,
+	HO_LOAD, HO_LOADED, HO_SUM,
+	HO_SAMPLE,			/* LOAD_SAMPLES of them in a row */
+	HO_SAMPLE_LAST = HO_SAMPLE + LOAD_SAMPLES - 1,
+	HO_SET, HO_TOLD, HO_RESUME, HO_HEALTH,
 	HO_N
 };
 
@@ -59,7 +65,8 @@ struct http_row {
 	enum http_op ask;		/* when the outcome is unknown */
 	bool (*is_done)(const struct http_engine *h);
 	bool optional;			/* may be lacking */
-	bool soft;			/* may fail, too */
+	bool soft;			/* may fail, too, but as -E_CONFIG */
+	bool big;			/* the answer: up to HTTP_SUM_MAX bytes */
 	bool patient;			/* busy: see above */
 };
 
@@ -100,6 +107,11 @@ struct http_engine {
 	char first[ENGINE_CAUSE / 4];	/* why the outcome is unknown */
 };
 
+/* en_alone.c */
+int alone_check(struct http_engine *h);
+void alone_probed(struct http_engine *h);
+void alone_receipt(struct engine *e);
+
 enum http_verdict { V_DONE, V_FAILED, V_LACKS, V_BUSY, V_UNKNOWN };
 
 /* en_http_judge.c.  rc and h->why say how it failed. */
@@ -134,7 +146,16 @@ bool http_is_loaded(const struct http_engine *h);
 void http_take_start(struct http_engine *h, const struct doc *start);
 /* Served under another name than the fleet's model; a path is no name. */
 int http_check_model(struct http_engine *h, const char *served);
-void http_take_sum(struct http_engine *h, const struct doc *sums);
+/* A model of another architecture than what is published. */
+int http_check_architecture(struct http_engine *h, const struct doc *all);
+/* It can show what it loads. */
+void http_offer(struct http_engine *h, enum load_proof p);
+/* It has shown it.  layout: what must be equal for sums to be; or NULL. */
+void http_take_sum(struct http_engine *h, const struct doc *sums,
+		   const struct doc *layout);
+/* The tensor whose values are asked for, or NULL: none. */
+const char *http_sample(const struct http_engine *h);
+void http_take_sample(struct http_engine *h, const struct doc *values);
 
 #define HTTP_ENGINE_CALLS                                                      \
 	{                                                                      \

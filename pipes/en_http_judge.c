@@ -35,9 +35,11 @@ const char *http_load_path(const struct http_engine *h)
 	const struct engine *e = h->e;
 	char name[STORE_NAME_SIZE];
 
-	/* The store serves it already when a swap comes to load. */
 	if (h->job[0].call == EC_ABORT)
 		return e->live.previous;
+	if (e->alone)
+		return e->goal->place ? e->goal->place : "";
+	/* The store serves it already when a swap comes to load. */
 	store_name(name, h->job[0].call == EC_SWAP ? "versions" : "staging",
 		   e->goal->version);
 	snprintf(path, sizeof path, "%.4000s/%s", e->part[0].facts.store, name);
@@ -140,11 +142,70 @@ int http_check_model(struct http_engine *h, const char *served)
 			served, want);
 }
 
-void http_take_sum(struct http_engine *h, const struct doc *sums)
+int http_check_architecture(struct http_engine *h, const struct doc *all)
 {
-	h->e->live.checked = sums && !doc_is_null(sums);
-	if (h->e->live.checked)
-		sum_of(sums, &h->e->live.sum);
+	const char *want = h->e->goal->architecture;
+	const char *has = doc_text(doc_item(all, 0));
+
+	if (!want || !has || strcmp(want, has) == 0)
+		return 0;
+	return http_say(h, -E_CONFIG,
+			"it is a %.100s, config.json is of a %.100s; --expect "
+			"any publishes another model",
+			has, want);
+}
+
+void http_offer(struct http_engine *h, enum load_proof p)
+{
+	if (p > h->e->live.offers)
+		h->e->live.offers = (uint8_t)p;
+}
+
+static void shape_of(const struct doc *d, struct digest *out)
+{
+	struct buf b = { 0 };
+
+	doc_add_shape(d, &b);
+	digest_of(b.p, b.n, out);
+	buf_release(&b);
+}
+
+void http_take_sum(struct http_engine *h, const struct doc *sums,
+		   const struct doc *layout)
+{
+	struct engine_live *l = &h->e->live;
+
+	if (!sums || doc_is_null(sums))
+		return;
+	l->proof = LOAD_CHECKED;
+	sum_of(sums, &l->sum);
+	shape_of(layout, &l->layout);
+}
+
+const char *http_sample(const struct http_engine *h)
+{
+	const char *const *name = h->e->goal->sample;
+
+	if (!name || h->e->live.proof == LOAD_CHECKED)
+		return NULL;
+	return name[*h->script - HO_SAMPLE];
+}
+
+/* Of those that it has given: all in one sum, each place in one layout. */
+void http_take_sample(struct http_engine *h, const struct doc *values)
+{
+	struct engine_live *l = &h->e->live;
+	struct digest all[2] = { { { 0 } } };
+	unsigned which = (unsigned)*h->script - HO_SAMPLE;
+
+	if (l->proof == LOAD_SAMPLED)
+		all[0] = l->sum;
+	else
+		memset(&l->layout, 0, sizeof l->layout);
+	sum_of(values, &all[1]);
+	digest_of(all, sizeof all, &l->sum);
+	l->layout.b[0] |= (unsigned char)(1u << which);
+	l->proof = LOAD_SAMPLED;
 }
 
 /* ---- judging an answer ---- */
@@ -249,8 +310,10 @@ static enum http_verdict judge_answer(struct http_engine *h,
 	*rc = -E_IO;
 	if (is_lacking(row, r->status))
 		return V_LACKS;
-	if (asks && (r->status < 300 || r->status == 405))
+	if (asks && (r->status < 300 || r->status == 405)) {
+		*rc = row->take ? row->take(h, NULL) : 0;
 		return V_DONE;
+	}
 	d = r->body.n ? doc_parse(r->body) : NULL;
 	if (r->status == 200 || r->status == row->also)
 		v = judge_ok(h, row, d, rc);

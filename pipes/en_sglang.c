@@ -6,6 +6,7 @@
 #include "pipes/en_http.h"
 #include "common/err.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,6 +68,8 @@ static int take_info(struct http_engine *h, const struct doc *d)
 	snprintf(h->path, sizeof h->path, "%s", path);
 	if (name && strcmp(name, path) != 0 && http_check_model(h, name) < 0)
 		return -E_CONFIG;
+	if (http_check_architecture(h, doc_at(d, "architectures")) < 0)
+		return -E_CONFIG;
 	return http_take_label(h, doc_at(d, "weight_version"));
 }
 
@@ -86,10 +89,24 @@ static int take_told(struct http_engine *h, const struct doc *d)
 	return http_take_told(h, doc_at(d, "weight_version"));
 }
 
+/* A load from a path goes into the draft model as well.  Of one that serves a
+ * version of ours this was asked before. */
+static int check_draft(struct http_engine *h, const struct doc *d)
+{
+	const char *draft = doc_text(doc_at(d, "speculative_draft_model_path"));
+
+	if (!draft || h->label || strcmp(draft, h->path) == 0)
+		return 0;
+	return http_say(h, -E_CONFIG,
+			"its draft model \"%.150s\" is another than the one "
+			"that it serves, and would get the same weights",
+			draft);
+}
+
 static int take_server(struct http_engine *h, const struct doc *d)
 {
 	http_take_start(h, doc_at(d, "startup_time"));
-	return 0;
+	return check_draft(h, d);
 }
 
 /* Paused servers are not ready; neither are unhealthy ones. */
@@ -103,8 +120,38 @@ static int take_ready(struct http_engine *h, const struct doc *d)
 static int take_sum(struct http_engine *h, const struct doc *d)
 {
 	const struct doc *all = doc_at(d, "per_engine_checksum");
+	const struct doc *ranks = doc_at(d, "ranks");
 
-	http_take_sum(h, all ? all : doc_at(d, "ranks"));
+	http_take_sum(h, all ? all : ranks, ranks);
+	return 0;
+}
+
+/* Of a matrix one row: a whole one would be large. */
+static void sample_body(const struct http_engine *h, struct jsonw *j)
+{
+	jsonw_str(j, "name", http_sample(h));
+	jsonw_i64(j, "truncate_size", 1);
+}
+
+static int take_sample(struct http_engine *h, const struct doc *d)
+{
+	if (doc_count(d) == 0)
+		return http_say(h, -E_DATA, "no values");
+	http_take_sample(h, d);
+	return 0;
+}
+
+static int offer_sum(struct http_engine *h, const struct doc *d)
+{
+	(void)d;
+	http_offer(h, LOAD_CHECKED);
+	return 0;
+}
+
+static int offer_sample(struct http_engine *h, const struct doc *d)
+{
+	(void)d;
+	http_offer(h, LOAD_SAMPLED);
 	return 0;
 }
 
@@ -114,13 +161,28 @@ static int take_sum(struct http_engine *h, const struct doc *d)
 		.method = "OPTIONS", .path = (p) \
 	}
 
+#define MAY(p, fn)                                              \
+	{                                                       \
+		.method = "OPTIONS", .path = (p), .take = (fn), \
+		.optional = true, .soft = true                  \
+	}
+#define SAMPLE                                                              \
+	{                                                                   \
+		.method = "POST", .path = "/get_weights_by_name",           \
+		.body = sample_body, .take = take_sample, .optional = true, \
+		.soft = true, .big = true                                   \
+	}
+
 static const enum http_op probe[] = { HO_INFO,	    HO_SERVER,	  HO_PAUSED,
 				      HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD,
-				      HO_CAN_LABEL, HO_NONE };
+				      HO_CAN_LABEL, HO_CAN_SUM,	  HO_CAN_SAMPLE,
+				      HO_NONE };
 static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
 static const enum http_op flush[] = { HO_FLUSH, HO_NONE };
-static const enum http_op load[] = { HO_LOAD, HO_LOADED, HO_SUM, HO_FLUSH,
-				     HO_NONE };
+static const enum http_op load[] = { HO_LOAD,	HO_LOADED,     HO_SUM,
+				     HO_SAMPLE, HO_SAMPLE + 1, HO_SAMPLE_LAST,
+				     HO_FLUSH,	HO_NONE };
+static_assert(LOAD_SAMPLES == 3, "as many as there are in load[]");
 static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
 static const enum http_op resume[] = { HO_RESUME, HO_NONE };
 /* Paused first: an earlier attempt may have resumed it. */
@@ -143,6 +205,8 @@ static const struct http_dialect sglang = {
 		[HO_CAN_FLUSH] = CAN("/flush_cache"),
 		[HO_CAN_LOAD] = CAN("/update_weights_from_disk"),
 		[HO_CAN_LABEL] = CAN("/update_weight_version"),
+		[HO_CAN_SUM] = MAY("/weights_checker", offer_sum),
+		[HO_CAN_SAMPLE] = MAY("/get_weights_by_name", offer_sample),
 		[HO_PAUSE_KEEP] = { .method = "POST",
 				    .path = "/pause_generation",
 				    .body = keep_body,
@@ -165,7 +229,10 @@ static const struct http_dialect sglang = {
 		[HO_SUM] = { .method = "POST", .path = "/weights_checker",
 			     .body = sum_body, .key = "success",
 			     .take = take_sum, .optional = true,
-			     .soft = true },
+			     .soft = true, .big = true },
+		[HO_SAMPLE] = SAMPLE,
+		[HO_SAMPLE + 1] = SAMPLE,
+		[HO_SAMPLE_LAST] = SAMPLE,
 		[HO_SET] = { .method = "POST",
 			     .path = "/update_weight_version",
 			     .body = set_body, .key = "success",

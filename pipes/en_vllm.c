@@ -112,7 +112,16 @@ static int take_reset(struct http_engine *h, const struct doc *d)
 
 static int take_sum(struct http_engine *h, const struct doc *d)
 {
-	http_take_sum(h, doc_at(d, "checksums"));
+	const struct doc *sums = doc_at(d, "checksums");
+
+	http_take_sum(h, sums, sums);
+	return 0;
+}
+
+static int offer_sum(struct http_engine *h, const struct doc *d)
+{
+	(void)d;
+	http_offer(h, LOAD_CHECKED);
 	return 0;
 }
 
@@ -123,7 +132,7 @@ static int take_sum(struct http_engine *h, const struct doc *d)
 
 static const enum http_op probe[] = { HO_MODELS,   HO_ASLEEP,	 HO_PAUSED,
 				      HO_LABEL,	   HO_CAN_PAUSE, HO_CAN_FLUSH,
-				      HO_CAN_LOAD, HO_NONE };
+				      HO_CAN_LOAD, HO_CAN_SUM,	 HO_NONE };
 static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
 static const enum http_op flush[] = { HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
 				      HO_NONE };
@@ -152,6 +161,10 @@ static const struct http_dialect vllm = {
 		[HO_CAN_PAUSE] = CAN("/pause"),
 		[HO_CAN_FLUSH] = CAN("/reset_prefix_cache"),
 		[HO_CAN_LOAD] = CAN("/collective_rpc"),
+		[HO_CAN_SUM] = { .method = "OPTIONS",
+				 .path = "/weight_checker",
+				 .take = offer_sum, .optional = true,
+				 .soft = true },
 		[HO_PAUSE_KEEP] = { .method = "POST",
 				    .path = "/pause?mode=keep"
 					    "&clear_cache=false",
@@ -180,7 +193,7 @@ static const struct http_dialect vllm = {
 				.take = take_loaded, .optional = true },
 		[HO_SUM] = { .method = "POST", .path = "/weight_checker",
 			     .body = sum_body, .take = take_sum,
-			     .optional = true, .soft = true },
+			     .optional = true, .soft = true, .big = true },
 		[HO_SET] = { .method = "POST", .path = "/update_weight_version",
 			     .body = set_body, .key = "success",
 			     .ask = HO_TOLD, .is_done = http_is_told,

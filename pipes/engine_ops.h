@@ -36,6 +36,11 @@
  * load until swap or a full load of what it served before: never resumed.
  * Whoever asks sets held and poisoned, durably, before the call that makes
  * them true.
+ *
+ * A server may also be *alone*: no store beside it, one part without a
+ * receiver.  It loads goal->place, a directory that it can see; what it
+ * serves is what its label says, its receipt proves what its own load does
+ * (enum load_proof) and nothing but the registry's lock fences it.
  */
 #ifndef WEIR_ENGINE_OPS_H
 #define WEIR_ENGINE_OPS_H
@@ -85,6 +90,8 @@ struct engine_goal {
 	/* In-place engines: */
 	const char *model;		/* the fleet's; "": any */
 	const char *token;		/* to its server; NULL: none */
+	const char *architecture;	/* of config.json; NULL: any */
+	const char *const *sample;	/* LOAD_SAMPLES tensors' names, or NULL */
 	bool abort_requests;		/* at a pause; else they wait */
 	bool rollback;			/* an abort loads what was before */
 };
@@ -129,16 +136,27 @@ struct engine_part {
 	uint32_t route;			/* native: in the host */
 };
 
+/* How a server shows what it has loaded: by its word, by the values of a few
+ * tensors, by checksums of all. */
+enum load_proof { LOAD_ACK, LOAD_SAMPLED, LOAD_CHECKED, LOAD_N };
+const char *load_proof_name(enum load_proof p);		/* "checked" */
+/* As a receipt's: of one alone, all that there is. */
+enum proof_level load_proof_level(enum load_proof p);
+
+#define LOAD_SAMPLES 3
+
 /* What an in-place engine is known to hold. */
 struct engine_live {
 	bool held;			/* a pause of ours may have reached it */
 	bool poisoned;			/* a load may have begun */
 	bool loaded;			/* goal->version: it says so */
-	bool checked;			/* ... and gave checksums of it */
+	uint8_t proof;			/* enum load_proof: ... and how */
+	uint8_t offers;			/* the best it can; of the probe */
 	bool paused;			/* when it was probed */
 	uint64_t label;			/* the number it tells; 0: none */
 	char *previous;			/* directory it served; owned; or NULL */
-	struct digest sum;		/* of the checksums */
+	struct digest sum;		/* what it showed */
+	struct digest layout;		/* sums of one layout are comparable */
 };
 
 struct engine {
@@ -147,6 +165,7 @@ struct engine {
 	const struct engine_goal *goal;
 	uint32_t id;
 	char *name, *url;
+	bool alone;
 	struct engine_part *part;
 	uint32_t nparts;
 	char cause[ENGINE_CAUSE];	/* of the last failed answer */

@@ -22,6 +22,23 @@ const char *engine_call_name(enum engine_call c)
 	return call_names[c];
 }
 
+static const char *const load_proof_names[] = {
+	[LOAD_ACK] = "ack",
+	[LOAD_SAMPLED] = "sampled",
+	[LOAD_CHECKED] = "checked",
+};
+static_assert(COUNT(load_proof_names) == LOAD_N, "name every proof");
+
+const char *load_proof_name(enum load_proof p)
+{
+	return load_proof_names[p];
+}
+
+enum proof_level load_proof_level(enum load_proof p)
+{
+	return p == LOAD_ACK ? PROOF_ACK : PROOF_SAMPLED;
+}
+
 /* NULL if this build has no adapter for the kind. */
 static const struct engine_ops *engine_ops_of(enum engine_kind kind)
 {
@@ -103,6 +120,12 @@ static void add_parts(struct engine *e, const struct m_opened_engine *m)
 		e->part[e->nparts].receiver = ID_NONE;
 		e->part[e->nparts++].workers = 1;
 	}
+	if (!e->alone)
+		return;
+	e->part[0] = (struct engine_part){ .endpoint = xstrdup(e->url),
+					   .workers = 1,
+					   .receiver = ID_NONE };
+	e->nparts = 1;
 }
 
 struct engine *engine_add(struct engine_host *h, uint32_t id,
@@ -126,6 +149,7 @@ struct engine *engine_add(struct engine_host *h, uint32_t id,
 	e->id = id;
 	e->name = xstrndup(m->name.p, m->name.n);
 	e->url = xstrndup(m->url.p, m->url.n);
+	e->alone = m->workers.n == 0;
 	add_parts(e, m);
 	engine_restore(e, m);
 	h->engine = xreallocarray(h->engine, h->nengines + 1,

@@ -122,26 +122,14 @@ static int fleet_from_options(struct fleet *f, const struct opt_list *engines)
 	return fleet_check(f, "--engine");
 }
 
-/* Servers load from a store beside them. */
-static int check_kinds(const struct fleet *f)
-{
-	for (uint32_t i = 0; i < f->n; i++) {
-		const struct fleet_engine *e = &f->engine[i];
-
-		if (e->kind != FLEET_NATIVE && e->nworkers == 0)
-			return log_error(
-				E_CONFIG,
-				"engine %s: kind %s needs workers, its "
-				"weir-engine on the same host: a url "
-				"alone (disk, nccl) is not built yet",
-				e->name, fleet_kind_name(e->kind));
-	}
-	return 0;
-}
-
 /* Rank r feeds worker r, and a receiver holds one version only. */
 static int check_workers(const struct fleet_engine *e, size_t nranks)
 {
+	if (e->nworkers == 0)
+		return log_error(E_CONFIG,
+				 "engine %s: a url alone loads one directory, "
+				 "there are %zu source ranks: give it workers",
+				 e->name, nranks);
 	if (e->nworkers != nranks)
 		return log_error(E_CONFIG,
 				 "engine %s: %u worker%s, but %zu source "
@@ -190,7 +178,7 @@ static int open_source(struct plan_input *in, const struct plan_conf *conf)
 static int check_engines(const struct plan_input *in, size_t nranks)
 {
 	const struct fleet *f = &in->fleet;
-	int rc = check_kinds(f);
+	int rc = 0;
 
 	if (rc == 0 && nranks > 1 && strcmp(in->transport, "nccl") == 0)
 		rc = log_error(E_CONFIG,

@@ -207,7 +207,7 @@ static int read_engine(struct reading *r, const struct m_engine *m)
 		return bad(r, "engine %u, should be %u", m->id, p->nengines);
 	if (m->kind >= ENGINE_N)
 		return bad(r, "engine %u: kind %u", m->id, m->kind);
-	if (m->workers.n == 0)
+	if (m->workers.n == 0 && (m->kind == ENGINE_NATIVE || p->nranks > 1))
 		return bad(r, "engine %u has no workers", m->id);
 	rc = add_receivers(r, m, first);
 	if (rc < 0)

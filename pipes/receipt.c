@@ -222,3 +222,62 @@ void receipt_msg(const struct engine_receipt *r, struct msg *m)
 	m->receipt.varies = r->varies;
 	m->receipt.place = slice_of(r->place);
 }
+
+/* ---- servers' own loads ---- */
+
+static bool has_shown(const struct engine *e)
+{
+	return e->ops->in_place && e->live.loaded && e->live.proof != LOAD_ACK;
+}
+
+static bool shows_like(const struct engine *a, const struct engine *b)
+{
+	return a->ops == b->ops && a->live.proof == b->live.proof &&
+	       digest_eq(&a->live.layout, &b->live.layout);
+}
+
+/* Another of the first n that has shown the same things, or NULL. */
+static const struct engine *shown_by(struct engine *const *v, uint32_t n,
+				     uint32_t engine, const bool *skip)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (i != engine && !skip[i] && has_shown(v[i]) &&
+		    shows_like(v[i], v[engine]))
+			return v[i];
+	return NULL;
+}
+
+int load_agree(struct engine *const *v, uint32_t n, const bool *skip)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const struct engine *e = v[i], *other;
+
+		if (skip[i] || !has_shown(e))
+			continue;
+		other = shown_by(v, i, i, skip);
+		if (other && !digest_eq(&other->live.sum, &e->live.sum))
+			return log_error(
+				E_DATA,
+				"engines %s and %s have loaded the same "
+				"version, but their weights differ (%s)",
+				other->name, e->name,
+				load_proof_name(e->live.proof));
+	}
+	return 0;
+}
+
+enum load_proof load_proof_of(struct engine *const *v, uint32_t n,
+			      const bool *skip, uint32_t *compared)
+{
+	uint8_t least = LOAD_CHECKED;
+
+	*compared = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		if (skip[i] || !v[i]->ops->in_place)
+			continue;
+		if (v[i]->live.proof < least)
+			least = v[i]->live.proof;
+		*compared += has_shown(v[i]) && shown_by(v, n, i, skip);
+	}
+	return least;
+}

@@ -32,6 +32,12 @@ bool receipt_has_peer(struct engine *const *v, uint32_t n, uint32_t engine,
  * or NULL: all have the same. */
 const struct engine *receipt_odd_load(struct engine *const *v, uint32_t n,
 				      const bool *skip);
+/* What servers have shown of their loads is equal for those of one kind that
+ * have shown the same things.  -E_DATA naming two. */
+int load_agree(struct engine *const *v, uint32_t n, const bool *skip);
+/* The weakest of them, and how many were compared with another. */
+enum load_proof load_proof_of(struct engine *const *v, uint32_t n,
+			      const bool *skip, uint32_t *compared);
 /* Lowest level among the receipts of engines that are not skipped. */
 uint8_t receipt_proof(struct engine *const *v, uint32_t n, const bool *skip);
 /* The receipt as a message; borrows it. */

@@ -1,6 +1,7 @@
 #include "pipes/recover.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "pipes/place.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@ struct recover_item {
 	struct engine_goal goal;
 	struct engine_share *share; /* the goal's */
 	char *registry, *run;	    /* the goal's */
+	char *place;		    /* the goal's; of one that is alone */
 	struct m_opened_engine who; /* borrows; see `copy` */
 	struct buf copy;	    /* a record that outlives its arena */
 	struct msg_arena arena;
@@ -219,11 +221,24 @@ static bool is_settled(const struct recover_item *it, bool fenced)
 	return fenced && (!it->decided || is_past(it));
 }
 
+static void tell_serving(struct recover *r, const struct recover_item *it)
+{
+	struct reg_event ev = { .event = "serving",
+				.run = it->run,
+				.engine = it->e->name,
+				.version = it->goal.version,
+				.content = &it->goal.content };
+
+	registry_ledger(r->reg, &ev);
+}
+
 static void on_done(void *arg, struct engine *e, bool home)
 {
 	struct recover *r = arg;
 	struct recover_item *it = &r->item[e->id];
 
+	if (home && it->decided)
+		tell_serving(r, it);
 	it->home = home || is_settled(it, r->bring.one[e->id].fenced);
 	if (--r->left == 0)
 		r->done(r->arg, settle(r));
@@ -243,6 +258,26 @@ static enum homing_ev direction(const struct recover_item *it)
 	if (!it->decided)
 		return HE_BACK;
 	return it->known ? HE_LOOK : HE_FIND;
+}
+
+/* What one that is alone may load: what was decided, or what it served, if
+ * that is where it was and untouched.  Somebody may have written over it. */
+static void find_places(struct recover *r, struct recover_item *it)
+{
+	struct slice *previous = &it->who.previous;
+	uint64_t highest = 0;
+	char *at;
+
+	if (it->decided) {
+		it->place = place_of_version(r->reg, it->goal.version);
+		it->goal.place = it->place;
+	}
+	if (registry_highest(r->reg, &highest) < 0 || highest == 0)
+		return;
+	at = place_of_version(r->reg, highest);
+	if (!at || !slice_eq(slice_of(at), *previous))
+		previous->n = 0;
+	free(at);
 }
 
 /* Goals are lent to the engines: the items do not move any more. */
@@ -268,6 +303,8 @@ static int ask_all(struct recover *r, struct loop *l)
 		it->goal.token = r->how->token;
 		it->goal.abort_requests = r->how->abort_requests;
 		it->goal.rollback = r->how->rollback;
+		if (it->who.workers.n == 0)
+			find_places(r, it);
 		it->e = engine_add(&r->host, i, &it->who, &it->goal);
 		if (!it->e)
 			return -E_CONFIG;
@@ -312,6 +349,7 @@ void recover_release(struct recover *r)
 		free(r->item[i].share);
 		free(r->item[i].registry);
 		free(r->item[i].run);
+		free(r->item[i].place);
 		buf_release(&r->item[i].copy);
 		msg_arena_release(&r->item[i].arena);
 	}

@@ -533,28 +533,43 @@ int registry_ledger(struct registry *r, const struct reg_event *e)
 	return rc < 0 ? rc : 0;
 }
 
-int registry_ledger_last(struct registry *r, struct buf *out)
+int registry_ledger_tail(struct registry *r, size_t max, struct buf *out)
 {
-	char tail[REG_LINE_MAX];
-	int fd = openat(r->dirfd, "ledger", O_RDONLY | O_CLOEXEC);
+	int fd = openat(r->dirfd, "ledger", O_RDONLY | O_CLOEXEC), n = 0;
 	off_t whole, size, from;
-	int n, rc;
+	char *text, *first;
+	int rc;
 
 	if (fd < 0)
 		return 0;
 	rc = ledger_whole(fd, &whole, &size);
-	if (rc < 0 || whole == 0)
-		goto out;
-	from = whole > (off_t)sizeof tail ? whole - (off_t)sizeof tail : 0;
-	rc = n = io_pread_full(fd, tail, (size_t)(whole - from), from);
-	if (rc <= 0)
-		goto out;
-	size = --n; /* without the newline */
-	while (n > 0 && tail[n - 1] != '\n')
-		n--;
-	buf_add(out, tail + n, (size_t)(size - n));
-	rc = 1;
-out:
+	from = rc == 0 && whole > (off_t)max ? whole - (off_t)max : 0;
+	text = xmalloc(max);
+	if (rc == 0)
+		rc = n = io_pread_full(fd, text, (size_t)(whole - from), from);
 	close(fd);
-	return rc;
+	/* Cut in the middle of a line, it begins with the next one. */
+	first = rc > 0 && from ? memchr(text, '\n', (size_t)n) : text;
+	if (first && rc > 0) {
+		first += from > 0;
+		buf_add(out, first, (size_t)(n - (first - text)));
+	}
+	free(text);
+	return rc < 0 ? rc : 0;
+}
+
+int registry_ledger_last(struct registry *r, struct buf *out)
+{
+	struct buf tail = { 0 };
+	int rc = registry_ledger_tail(r, REG_LINE_MAX + 1, &tail);
+	size_t n = tail.n, from;
+
+	if (n > 0) {
+		from = --n; /* without the newline */
+		while (from > 0 && tail.p[from - 1] != '\n')
+			from--;
+		buf_add(out, tail.p + from, n - from);
+	}
+	buf_release(&tail);
+	return rc < 0 ? rc : n > 0;
 }

@@ -142,6 +142,8 @@ struct reg_event {
 int registry_ledger(struct registry *r, const struct reg_event *e);
 /* The last whole line, without newline, appended; 0 if there is none. */
 int registry_ledger_last(struct registry *r, struct buf *out);
+/* The whole lines among its last max bytes, appended; 0 or -E_*. */
+int registry_ledger_tail(struct registry *r, size_t max, struct buf *out);
 
 /* For tests: called between any two durable steps. */
 extern void (*registry_step)(const char *what);

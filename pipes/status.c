@@ -1,54 +1,15 @@
-#include "pipes/status.h"
-#include "common/clock.h"
+#include "pipes/status_part.h"
 #include "common/err.h"
 #include "common/fleet.h"
 #include "common/http.h"
-#include "common/jsonw.h"
 #include "common/log.h"
-#include "common/loop.h"
 #include "common/sock.h"
-#include "pipes/engine_ops.h"
-#include "pipes/ledger.h"
-#include "pipes/registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WHY_MAX 512 /* bytes of why an engine did not answer */
-
-typedef unsigned long long ull;
-
-struct row { /* one receiver of one engine */
-	char *name, *endpoint, *url;
-	enum engine_kind kind;
-	uint32_t worker; /* the first one there */
-	bool answered;
-	char boot[65], why[WHY_MAX];
-	uint64_t serving, staged, pause_us;
-	struct digest content;
-	bool sealed, paused;
-};
-
-struct status {
-	const struct status_conf *conf;
-	struct registry reg;
-	char *path; /* of the registry */
-	bool has_reg;
-	struct reg_rec decision, open;
-	bool has_decision, has_open, open_is_decided, is_held;
-	uint64_t version;
-	struct reg_holder holder;
-	struct ledger_line last; /* event empty: none */
-	struct row *row;
-	uint32_t nrows, nasked, left;
-	struct loop *loop;
-	struct fan *fan;
-	struct engine_host host; /* engines with a server */
-	struct engine_goal goal;
-	struct engine_share share; /* goal's: nothing */
-	char *token;
-};
+#define LOOK_MAX (4u << 20) /* bytes of the ledger: since when they serve */
 
 /* ---- the registry ---- */
 
@@ -127,10 +88,14 @@ static int rows_of_fleet(struct status *st)
 	for (uint32_t i = 0; rc == 0 && i < f.n; i++) {
 		const struct fleet_engine *e = &f.engine[i];
 
+		struct slice url = slice_of(e->url ? e->url : "");
+
 		for (uint32_t k = 0; k < e->nworkers; k++)
 			add_row(st, slice_of(e->name), slice_of(e->endpoint[k]),
-				(enum engine_kind)e->kind, k,
-				slice_of(e->url ? e->url : ""));
+				(enum engine_kind)e->kind, k, url);
+		if (e->nworkers == 0)
+			add_row(st, slice_of(e->name), SLICE(""),
+				(enum engine_kind)e->kind, 0, url);
 	}
 	fleet_release(&f);
 	return rc;
@@ -146,6 +111,9 @@ static void rows_of_decision(struct status *st)
 		for (uint32_t k = 0; k < e->workers.n; k++)
 			add_row(st, e->name, e->workers.v[k],
 				(enum engine_kind)e->kind, k, e->url);
+		if (e->workers.n == 0)
+			add_row(st, e->name, SLICE(""),
+				(enum engine_kind)e->kind, 0, e->url);
 	}
 }
 
@@ -205,7 +173,9 @@ static void on_answer(void *arg, struct engine *e, enum engine_call call,
 		r->staged = f->staged;
 		r->sealed = f->sealed;
 		r->paused = e->live.paused;
-		if (f->serving == e->live.label)
+		if (e->alone && e->live.label == st->version)
+			r->content = st->decision.m.decision.content;
+		else if (f->serving == e->live.label)
 			r->content = f->content;
 		memcpy(r->boot, e->part[0].boot, sizeof r->boot);
 	}
@@ -241,7 +211,7 @@ static void ask_server(struct status *st, uint32_t i)
 	struct m_opened_engine who = { .name = slice_of(r->name),
 				       .kind = (uint8_t)r->kind,
 				       .url = slice_of(r->url),
-				       .workers = { &worker, 1 } };
+				       .workers = { &worker, worker.n > 0 } };
 	struct engine *e = engine_add(&st->host, i, &who, &st->goal);
 
 	if (!e) {
@@ -301,6 +271,38 @@ static int ask_engines(struct status *st)
 	return rc;
 }
 
+/* ---- since when ---- */
+
+/* The last time that an engine began to serve what it serves now. */
+static void take_serving(struct status *st, const struct ledger_line *l)
+{
+	for (uint32_t i = 0; i < st->nrows; i++)
+		if (strcmp(st->row[i].name, l->engine) == 0 &&
+		    st->row[i].serving == l->version)
+			st->row[i].since_ms = l->wall_ms;
+}
+
+static void read_since(struct status *st)
+{
+	struct ledger_line l;
+	struct buf tail = { 0 };
+	const char *at, *end;
+
+	if (!st->has_reg || registry_ledger_tail(&st->reg, LOOK_MAX, &tail) < 0)
+		return;
+	end = tail.p + tail.n;
+	for (at = tail.p; at < end;) {
+		const char *nl = memchr(at, '\n', (size_t)(end - at));
+		size_t n = (size_t)((nl ? nl : end) - at);
+
+		if (ledger_parse(&l, (struct slice){ at, n }) &&
+		    strcmp(l.event, "serving") == 0)
+			take_serving(st, &l);
+		at += n + 1;
+	}
+	buf_release(&tail);
+}
+
 /* ---- what it means ---- */
 
 /* What is published, of several source ranks this worker's. */
@@ -313,7 +315,7 @@ static const struct digest *content_for(const struct status *st,
 				       : &d->content;
 }
 
-static bool is_lagging(const struct status *st, const struct row *r)
+bool status_is_lagging(const struct status *st, const struct row *r)
 {
 	return st->has_decision &&
 	       (!r->answered || r->serving != st->version ||
@@ -323,15 +325,13 @@ static bool is_lagging(const struct status *st, const struct row *r)
 static bool any_lags(const struct status *st)
 {
 	for (uint32_t i = 0; i < st->nrows; i++)
-		if (is_lagging(st, &st->row[i]))
+		if (status_is_lagging(st, &st->row[i]))
 			return true;
 	return false;
 }
 
-/* Calls fn for each attention record; their count, or -E_*. */
-static int each_attention(struct status *st,
-			  void (*fn)(void *, const struct m_attention *),
-			  void *arg)
+int status_attention(struct status *st,
+		     void (*fn)(void *, const struct m_attention *), void *arg)
 {
 	struct reg_rec a = { 0 };
 	int rc = 0, n = 0;
@@ -347,250 +347,6 @@ static int each_attention(struct status *st,
 	}
 	reg_rec_release(&a);
 	return rc < 0 ? rc : n;
-}
-
-/* ---- text ---- */
-
-/* Causes name their engine, but for what no engine had a part in. */
-static bool is_named(const struct m_attention *a)
-{
-	char name[80];
-	int n = snprintf(name, sizeof name, "engine %.*s",
-			 SLICE_ARG(a->engine.name));
-
-	return a->cause.n > (size_t)n && memcmp(a->cause.p, name, n) == 0;
-}
-
-static void print_attention(void *arg, const struct m_attention *a)
-{
-	(void)arg;
-	printf("attention  version %llu of run %.*s (%s): ", (ull)a->version,
-	       SLICE_ARG(a->run), a->decided ? "decided" : "aborted");
-	if (is_named(a))
-		printf("%.*s\n", SLICE_ARG(a->cause));
-	else
-		printf("engine %.*s%s%.*s\n", SLICE_ARG(a->engine.name),
-		       a->cause.n ? ": " : "", SLICE_ARG(a->cause));
-}
-
-static void print_last(const struct ledger_line *last)
-{
-	char when[CLOCK_TEXT_MAX];
-	struct buf b = { 0 };
-
-	if (!last->event[0])
-		return;
-	clock_wall_text((int64_t)last->wall_ms, when);
-	ledger_text(last, &b);
-	printf("last       %s %s\n", when, buf_cstr(&b));
-	buf_release(&b);
-}
-
-static void print_registry(const struct status *st)
-{
-	const struct m_open *o = &st->open.m.open;
-	char hex[DIGEST_HEX];
-
-	if (!st->has_reg) {
-		printf("registry   none at %s\n", st->path);
-		return;
-	}
-	printf("registry   %s\n", st->reg.path);
-	if (st->has_decision)
-		printf("published  version %llu, content %s, run %.*s\n",
-		       (ull)st->version,
-		       digest_hex(&st->decision.m.decision.content, hex),
-		       SLICE_ARG(st->decision.m.decision.run));
-	else
-		printf("published  nothing yet\n");
-	if (st->is_held)
-		printf("held       by pid %ld, started %s, run %s\n",
-		       st->holder.pid, st->holder.start, st->holder.run);
-	if (st->has_open)
-		printf("open       run %.*s, version %llu: %s\n",
-		       SLICE_ARG(o->run), (ull)o->version,
-		       st->open_is_decided ? "decided" : "not decided");
-}
-
-static const char *row_state(const struct status *st, const struct row *r)
-{
-	if (is_lagging(st, r))
-		return "lagging";
-	return r->answered ? "ok" : "unreachable";
-}
-
-static void print_row(const struct status *st, const struct row *r)
-{
-	char staged[40] = "-", serving[24] = "-";
-
-	if (r->answered && r->serving)
-		snprintf(serving, sizeof serving, "%llu", (ull)r->serving);
-	if (r->answered && r->staged)
-		snprintf(staged, sizeof staged, "%llu%s", (ull)r->staged,
-			 r->sealed ? " sealed" : "");
-	printf("%-20s %-8s %-16s %-7s %-10.8s %s%s%s\n", r->name, serving,
-	       staged, r->paused ? "paused" : "-", r->answered ? r->boot : "-",
-	       row_state(st, r), r->answered ? "" : ": ",
-	       r->answered ? "" : r->why);
-}
-
-/* As they were given to us. */
-static void print_options(const struct status_conf *conf)
-{
-	if (conf->common.registry)
-		printf(" --registry %s", conf->common.registry);
-	if (conf->fleet)
-		printf(" --fleet %s", conf->fleet);
-	for (size_t i = 0; i < conf->engines.n; i++)
-		printf(" --engine %s", conf->engines.v[i]);
-}
-
-/* One that lags catches up; the others need not be touched. */
-static void print_advice(const struct status *st)
-{
-	struct buf b = { 0 };
-
-	for (uint32_t i = 0; i < st->nrows; i++) {
-		const struct row *r = &st->row[i];
-
-		if (!is_lagging(st, r) || !r->answered ||
-		    (i && strcmp(r->name, r[-1].name) == 0))
-			continue;
-		buf_addf(&b, " --only %s", r->name);
-	}
-	if (b.n) {
-		printf("to catch up: weir push");
-		print_options(st->conf);
-		printf("%s\n", buf_cstr(&b));
-	}
-	buf_release(&b);
-}
-
-static void print_text(struct status *st)
-{
-	print_registry(st);
-	each_attention(st, print_attention, NULL);
-	print_last(&st->last);
-	if (st->nrows == 0)
-		return;
-	printf("%-20s %-8s %-16s %-7s %-10s %s\n", "ENGINE", "SERVING",
-	       "STAGED", "PAUSED", "BOOT", "STATE");
-	for (uint32_t i = 0; i < st->nrows; i++)
-		print_row(st, &st->row[i]);
-	print_advice(st);
-}
-
-/* ---- JSON ---- */
-
-static void json_attention(void *arg, const struct m_attention *a)
-{
-	struct jsonw *j = arg;
-
-	jsonw_object(j, NULL);
-	jsonw_slice(j, "engine", a->engine.name);
-	jsonw_u64(j, "version", a->version);
-	jsonw_slice(j, "run", a->run);
-	jsonw_bool(j, "decided", a->decided);
-	jsonw_slice(j, "cause", a->cause);
-	jsonw_end(j);
-}
-
-static void json_published(const struct status *st, struct jsonw *j)
-{
-	const struct m_decision *d = &st->decision.m.decision;
-
-	if (!st->has_decision) {
-		jsonw_null(j, "published");
-		return;
-	}
-	jsonw_object(j, "published");
-	jsonw_u64(j, "version", st->version);
-	jsonw_hex(j, "content", d->content.b, DIGEST_LEN);
-	jsonw_slice(j, "run", d->run);
-	jsonw_i64(j, "wall_ms", d->wall_ms);
-	jsonw_end(j);
-}
-
-static void json_open(const struct status *st, struct jsonw *j)
-{
-	const struct m_open *o = &st->open.m.open;
-
-	if (!st->has_open) {
-		jsonw_null(j, "open");
-		return;
-	}
-	jsonw_object(j, "open");
-	jsonw_slice(j, "run", o->run);
-	jsonw_u64(j, "version", o->version);
-	jsonw_u64(j, "epoch", o->epoch);
-	jsonw_bool(j, "decided", st->open_is_decided);
-	jsonw_end(j);
-}
-
-static void json_last(const struct ledger_line *last, struct jsonw *j)
-{
-	if (!last->event[0]) {
-		jsonw_null(j, "last");
-		return;
-	}
-	jsonw_object(j, "last");
-	ledger_json(last, j);
-	jsonw_end(j);
-}
-
-static void json_row(const struct status *st, const struct row *r,
-		     struct jsonw *j)
-{
-	jsonw_object(j, NULL);
-	jsonw_str(j, "name", r->name);
-	jsonw_str(j, "endpoint", r->endpoint);
-	jsonw_bool(j, "reachable", r->answered);
-	if (r->answered) {
-		jsonw_u64(j, "serving", r->serving);
-		jsonw_hex(j, "content", r->content.b, DIGEST_LEN);
-		jsonw_u64(j, "staged", r->staged);
-		jsonw_bool(j, "sealed", r->sealed);
-		jsonw_bool(j, "paused", r->paused);
-		jsonw_u64(j, "pause_us", r->pause_us);
-		jsonw_str(j, "boot", r->boot);
-	} else {
-		jsonw_str(j, "cause", r->why);
-	}
-	jsonw_bool(j, "lagging", is_lagging(st, r));
-	jsonw_end(j);
-}
-
-static int print_json(struct status *st)
-{
-	struct buf b = { 0 };
-	struct jsonw j;
-	int rc;
-
-	jsonw_begin(&j, &b, JSONW_LINE_MAX);
-	jsonw_object(&j, NULL);
-	if (st->has_reg) {
-		jsonw_str(&j, "registry", st->reg.path);
-		jsonw_str(&j, "id", st->reg.id);
-	} else {
-		jsonw_null(&j, "registry");
-	}
-	json_published(st, &j);
-	json_open(st, &j);
-	jsonw_bool(&j, "held", st->is_held);
-	jsonw_array(&j, "attention");
-	each_attention(st, json_attention, &j);
-	jsonw_end(&j);
-	json_last(&st->last, &j);
-	jsonw_array(&j, "engines");
-	for (uint32_t i = 0; i < st->nrows; i++)
-		json_row(st, &st->row[i], &j);
-	jsonw_end(&j);
-	jsonw_end(&j);
-	rc = jsonw_finish(&j);
-	if (rc == 0)
-		fwrite(b.p, 1, b.n, stdout);
-	buf_release(&b);
-	return rc;
 }
 
 /* ---- the whole ---- */
@@ -638,9 +394,9 @@ static int print(struct status *st)
 	int rc = 0;
 
 	if (st->conf->common.json)
-		rc = print_json(st);
+		rc = status_print_json(st);
 	else
-		print_text(st);
+		status_print_text(st);
 	if (fflush(stdout) != 0)
 		rc = log_errno(E_IO, "write to standard output");
 	return rc;
@@ -658,7 +414,8 @@ static int show(struct status *st)
 		rc = ask_engines(st);
 	if (rc < 0)
 		return err_exit_code(rc);
-	n = each_attention(st, NULL, NULL);
+	read_since(st);
+	n = status_attention(st, NULL, NULL);
 	rc = print(st);
 	if (rc == 0)
 		rc = has_seen_any(st);

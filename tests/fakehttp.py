@@ -8,7 +8,8 @@ test.  FILE gets the port of its control socket, to which each connection says
 one line:
 
     new --kind sglang|vllm --dir DIR --name NAME [--host ADDR] [--served MODEL]
-        [--path DIR] [--token KEY] [--old] [--asleep]     answered by its URL
+        [--path DIR] [--token KEY] [--arch NAME] [--draft DIR] [--old]
+        [--asleep]                                        answered by its URL
     end --dir DIR --name NAME                             nobody listens then
 
 DIR/calls gets a line when a request begins, and one when it ends: "NAME begin
@@ -173,7 +174,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def info(self):
         s = self.state
         return 200, {"model_path": s.path, "weight_version": s.label,
-                     "served_model_name": s.args.served or s.path}
+                     "served_model_name": s.args.served or s.path,
+                     "architectures": [s.args.arch] if s.args.arch else None}
 
     def sglang_model_info(self):
         return ("GET",), self.info
@@ -183,6 +185,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def sglang_server_info(self):
         return ("GET",), lambda: (200, {"startup_time": self.state.started,
+                                        "speculative_draft_model_path":
+                                        self.state.args.draft or None,
                                         "tp_size": 1, "version": "fake"})
 
     def sglang_ready(self):
@@ -228,6 +232,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return ("GET", "POST"), lambda: (
             200, {"success": True, "message": "",
                   "per_engine_checksum": self.state.sums})
+
+    def sglang_get_weights_by_name(self):
+        def run():
+            name = json.loads(self.body)["name"]
+            return 200, [len(name), hash(str(self.state.sums)) % 1000]
+        return ("GET", "POST"), run
 
     def set_label(self):
         self.state.label = json.loads(self.body)["new_version"]
@@ -386,6 +396,8 @@ def parser():
     p.add_argument("--served", default="")
     p.add_argument("--path", default="/models/first")
     p.add_argument("--token", default="")
+    p.add_argument("--arch", default="")
+    p.add_argument("--draft", default="")
     p.add_argument("--old", action="store_true")
     p.add_argument("--asleep", action="store_true")
     return p

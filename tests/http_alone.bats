@@ -1,0 +1,189 @@
+#!/usr/bin/env bats
+# shellcheck disable=SC2154 # status, stderr: set by run
+# Servers with a url alone: no store beside them, they load the source's
+# directory itself.
+
+load fleet
+load http
+
+setup_file() { start_servers; }
+teardown_file() { stop_servers; }
+
+setup() {
+	common_setup
+	export no_proxy='*'
+	: >"$T/calls"
+}
+
+# alone NAME=KIND...: servers and a fleet of them.
+alone() {
+	local it name kind
+
+	echo "engines:" >"$T/fleet.yaml"
+	for it; do
+		name=${it%=*} kind=${it#*=}
+		if [ "$kind" = native ]; then
+			engine "$name"
+			printf '  - {name: %s, workers: [{endpoint: "ipc://%s"}]}\n' \
+				"$name" "$T/$name.sock" >>"$T/fleet.yaml"
+			continue
+		fi
+		serve "$name" "$kind" "${SERVE[@]}"
+		printf '  - {name: %s, kind: %s, url: "%s"}\n' "$name" \
+			"$kind" "$(cat "$T/$name.url")" >>"$T/fleet.yaml"
+	done
+}
+
+# try N [OPTION]...: a push of version N's checkpoint, at the proof they give.
+try() {
+	local n=$1
+
+	shift
+	[ -d "$T/v$n" ] || checkpoint "$T/v$n" --size 1MiB --seed "$n"
+	run --separate-stderr push "$T/v$n" --engine-timeout 5s \
+		--load-timeout 5s --accept-proof sampled "$@"
+}
+
+publish() {
+	try "$@"
+	[ "$status" -eq 0 ] || echo "$stderr" >&2
+	assert_equal "$status" 0
+	decided "$1"
+}
+
+@test "a url alone: the source itself is loaded, beside a native engine" {
+	alone n=native s=sglang v=vllm
+	publish 1
+	holds n "$T/v1"
+	run order '^s '
+	assert_output "s pause
+s flush
+s load
+s sum
+s flush
+s label
+s resume"
+	run calls update_weights_from
+	assert_output --partial "\"model_path\":\"$(realpath "$T/v1")\""
+	run calls collective_rpc
+	assert_output --partial "\"weights_path\":\"$(realpath "$T/v1")\""
+	publish 2 --max-inflight-engine-groups 1
+	[[ "$stderr" == *"proof:   sampled"* ]]
+	[[ "$stderr" == *"loaded:  checked; servers compared: 0"* ]]
+	run --separate-stderr weir-status --registry "$T/registry" --json
+	assert_equal "$status" 0
+	[ "$(jq -c '[.engines[] | .name, .serving, .lagging]' <<<"$output")" = \
+		'["n",2,false,"s",2,false,"v",2,false]' ]
+}
+
+@test "a url alone proves less: the default level is refused, untouched" {
+	alone s=sglang
+	try 1 --accept-proof copied
+	assert_equal "$status" 78
+	[[ "$stderr" == *"engine s ("*'the proof "sampled" at best: --accept-proof sampled'* ]]
+	SERVE=(--old)
+	alone v=vllm
+	try 1
+	assert_equal "$status" 78
+	[[ "$stderr" == *"engine v ("*'the proof "ack" at best: --accept-proof ack'* ]]
+	run order
+	assert_output ""
+	publish 1 --accept-proof ack
+	[[ "$stderr" == *"loaded:  ack"* ]]
+}
+
+@test "only values of tensors: sampled, and compared" {
+	SERVE=(--old)
+	alone a=sglang b=sglang
+	publish 1
+	[[ "$stderr" == *"loaded:  sampled; servers compared: 2"* ]]
+	faults b "/get_weights_by_name status:200:[0.5,0.25]"
+	try 2
+	assert_equal "$status" 2
+	[[ "$stderr" == *"engines a and b have loaded the same version, but their weights differ (sampled)"* ]]
+	run decided 2
+	assert_failure
+}
+
+@test "VF-03 checksums that differ between two servers: not published" {
+	alone a=sglang b=sglang
+	publish 1
+	[[ "$stderr" == *"loaded:  checked; servers compared: 2"* ]]
+	faults b '/weights_checker status:200:{"success":true,"per_engine_checksum":"0"}'
+	try 2
+	assert_equal "$status" 2
+	[[ "$stderr" == *"engines a and b have loaded the same version, but their weights differ (checked)"* ]]
+	faults b "/none none"
+	publish 2
+}
+
+@test "BK-12 a url alone: the directory is written to while they load" {
+	alone a=sglang
+	publish 1
+	checkpoint "$T/v2" --size 1MiB --seed 2
+	faults a "POST:/update_weights_from_disk hold:$T/go"
+	start push weir-push --source "$T/v2" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --accept-proof sampled
+	wait_for contains "$T/calls" "$(realpath "$T/v2")"
+	touch "$T/v2/model.safetensors"
+	: >"$T/go"
+	ends_with 2 push
+	grep -q "v2/model.safetensors" "$T/push.err"
+	run decided 2
+	assert_failure
+}
+
+@test "HT-10 a url alone: other tensors than it serves, refused by name" {
+	alone a=sglang
+	publish 1
+	: >"$T/calls"
+	checkpoint "$T/v2" --seed 2 --size 2MiB
+	try 2
+	assert_equal "$status" 65
+	[[ "$stderr" == *"but "*"in version 1, which engine a serves"* ]]
+	run order
+	assert_output ""
+}
+
+@test "VF-05 a url alone: back to the source of before, if nobody touched it" {
+	alone v=vllm
+	publish 1
+	faults v "POST:/collective_rpc status:500:out~of~memory 1"
+	: >"$T/calls"
+	try 2 --on-failure rollback
+	assert_equal "$status" 1
+	run calls collective_rpc
+	assert_line --index 1 --partial "\"$(realpath "$T/v1")\""
+	run order
+	assert_line "v resume"
+	# Somebody has written over it: it is nothing to go back to.
+	touch "$T/v1/model.safetensors"
+	faults v "POST:/collective_rpc status:500:out~of~memory~again 1"
+	try 2 --on-failure rollback
+	assert_equal "$status" 2
+	[[ "$stderr" == *"what it served before is unknown"* ]]
+	publish 2
+}
+
+@test "HT-06 a url alone: decided and not told yet, the next commit tells it" {
+	alone a=sglang
+	publish 1
+	checkpoint "$T/v2" --size 1MiB --seed 2
+	faults a "POST:/update_weight_version hold:$T/go"
+	start push weir-push --source "$T/v2" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --accept-proof sampled
+	wait_for contains "$T/calls" '"new_version":"2"'
+	kill -KILL "$(pid_of push)"
+	wait_for is_dead "$(pid_of push)"
+	decided 2
+	wait_for no_stage_left
+	: >"$T/calls"
+	# The server, too, is started anew: it loads the decided directory.
+	faults a "GET:/model_info restart 1"
+	publish 3
+	run calls update_weights_from
+	assert_line --index 0 --partial "\"$(realpath "$T/v2")\""
+	assert_line --index 1 --partial "\"$(realpath "$T/v3")\""
+}
+
+no_stage_left() { ! leftover_processes | grep -qE 'weir-(plan|admit|transfer|commit)'; }
