@@ -4,6 +4,7 @@
 # shellcheck disable=SC2154 # status, output, stderr: set by run
 
 load fleet
+load delta
 
 setup() {
 	common_setup
@@ -217,12 +218,31 @@ fails() {
 	disk_push "$T/two" --keep 1
 	disk_push "$T/one" --keep 1
 	# 2 is what the engine served when 3 was published.
-	assert_equal "$(ls "$T/disk" | tr '\n' ' ')" "other weight_v000001 \
-weight_v000002 weight_v000003 weight_v000007 weight_v000009x "
+	assert_equal "$(cd "$T/disk" && echo ./*)" "./other \
+./weight_v000001 ./weight_v000002 ./weight_v000003 ./weight_v000007 \
+./weight_v000009x"
 	exec 9<&-
 	disk_push "$T/two" --keep 1
-	assert_equal "$(ls "$T/disk" | tr '\n' ' ')" "other weight_v000003 \
-weight_v000004 weight_v000007 weight_v000009x "
+	assert_equal "$(cd "$T/disk" && echo ./*)" "./other \
+./weight_v000003 ./weight_v000004 ./weight_v000007 ./weight_v000009x"
+}
+
+@test "transfer killed when the directory is there: the next one leaves it" {
+	small one 1
+	touch_up one two 12
+	engines a
+	fleet a
+	for transport in disk delta; do
+		rm -f "$T/killed"
+		push "$T/two" --transport $transport --disk-dir "$T/disk" \
+			--post-write "stat -c %i \$WEIR_DIR >>$T/inodes
+			[ -e $T/killed ] || { : >$T/killed; kill -KILL \$PPID; }"
+		holds a "$T/two"
+		[ -e "$T/killed" ]
+	done
+	# Twice for each of two directories.
+	assert_equal "$(uniq -c <"$T/inodes" | awk '{ print $1 }')" $'2\n2'
+	there 1 2
 }
 
 @test "what is written and not published goes with the run" {
@@ -383,4 +403,21 @@ weight_v000004 weight_v000007 weight_v000009x "
 	delta_push "$T/v6" --keep 1
 	delta_push "$T/one" --keep 1
 	there 5 6 7
+}
+
+@test "slime's reader takes what transport delta publishes" {
+	small one 1
+	touch_up one two 77
+	touch_up one three 78
+	engines a
+	fleet a
+	delta_push "$T/one"
+	delta_push "$T/two"
+	delta_push "$T/three" --delta-encoding overwrite
+	cp -r "$(vdir 1)" "$T/local"
+	slime apply "$(vdir 2)" "$T/local"
+	slime apply "$(vdir 3)" "$T/local"
+	for file in "$T/three"/*; do
+		cmp "$file" "$T/local/${file##*/}"
+	done
 }
