@@ -44,31 +44,37 @@ bool commit_has_stores(const struct commit_io *c)
 
 /* ---- what they are told ---- */
 
-static char *architecture_of(struct slice config)
+static char *dup_text(const struct doc *d)
+{
+	const char *text = doc_text(d);
+
+	return text ? xstrdup(text) : NULL;
+}
+
+static void take_config(struct commit_io *c, struct slice config)
 {
 	struct doc *d = doc_parse(config);
-	const char *text = doc_text(doc_item(doc_at(d, "architectures"), 0));
-	char *out = text ? xstrdup(text) : NULL;
+	const struct doc *quant = doc_at(d, "quantization_config");
 
+	c->architecture = dup_text(doc_item(doc_at(d, "architectures"), 0));
+	c->quantization = dup_text(doc_at(quant, "quant_method"));
 	doc_free(d);
-	return out;
 }
 
 /* A source that is gone by now (a join, a rollback) says nothing. */
-static char *read_architecture(const struct plan *p)
+static void read_config(struct commit_io *c)
 {
-	int dir = open(p->rank[0].source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int dir = open(c->plan.rank[0].source,
+		       O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int quiet = log_quiet_thread(1);
 	struct buf b = { 0 };
-	char *out = NULL;
 
 	if (dir >= 0 && io_read_file(dir, "config.json", CONFIG_MAX, &b) >= 0)
-		out = architecture_of(buf_slice(&b));
+		take_config(c, buf_slice(&b));
 	log_quiet_thread(quiet);
 	if (dir >= 0)
 		close(dir);
 	buf_release(&b);
-	return out;
 }
 
 static bool ends_with(struct slice s, const char *end)
@@ -123,10 +129,11 @@ void commit_goal_servers(struct commit_io *c)
 		samples |= c->plan.engine[i].kind == ENGINE_SGLANG;
 	}
 	if (servers && c->conf->expect == EXPECT_SAME)
-		c->architecture = read_architecture(&c->plan);
+		read_config(c);
 	if (samples)
 		choose_samples(c);
 	c->goal.architecture = c->architecture;
+	c->goal.quantization = c->quantization;
 	c->goal.sample = (const char *const *)c->sample;
 }
 
@@ -215,5 +222,6 @@ void commit_alone_release(struct commit_io *c)
 	for (unsigned i = 0; i < LOAD_SAMPLES; i++)
 		free(c->sample[i]);
 	free(c->architecture);
+	free(c->quantization);
 	free(c->found_at);
 }

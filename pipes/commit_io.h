@@ -89,7 +89,7 @@ struct commit_io {
 	struct loop_timer gather_timer;
 	struct engine **engine;		/* by engine id; host's */
 	struct engine_goal goal;
-	char *token, *architecture;	/* goal's */
+	char *token, *architecture, *quantization; /* goal's */
 	char *sample[LOAD_SAMPLES];	/* goal's */
 	struct place place;		/* goal's */
 	struct commit_base {		/* what a delta may be made from */

@@ -76,6 +76,7 @@ struct http_dialect {
 	const enum http_op *script[EC_N];	/* up to HO_NONE; or NULL */
 	const enum http_op *back;	/* load what was before, serve it */
 	const char *hint;		/* when a needed path is lacking */
+	const char *const *reloads;	/* quantisations that it loads again */
 };
 
 struct http_job {
@@ -146,8 +147,10 @@ bool http_is_loaded(const struct http_engine *h);
 void http_take_start(struct http_engine *h, const struct doc *start);
 /* Served under another name than the fleet's model; a path is no name. */
 int http_check_model(struct http_engine *h, const char *served);
-/* A model of another architecture than what is published. */
+/* A model of another architecture than what is published; NULL: unknown. */
 int http_check_architecture(struct http_engine *h, const struct doc *all);
+/* Weights that it repacks at a load and cannot load again over that. */
+int http_check_quantization(struct http_engine *h);
 /* It can show what it loads. */
 void http_offer(struct http_engine *h, enum load_proof p);
 /* It has shown it.  layout: what must be equal for sums to be; or NULL. */

@@ -155,6 +155,23 @@ int http_check_architecture(struct http_engine *h, const struct doc *all)
 			has, want);
 }
 
+int http_check_quantization(struct http_engine *h)
+{
+	const char *const *known = h->d->reloads;
+	const char *want = h->e->goal->quantization;
+
+	if (!want)
+		return 0;
+	for (; *known; known++)
+		if (strcmp(*known, want) == 0)
+			return 0;
+	return http_say(h, -E_CONFIG,
+			"config.json is of weights quantized by %.60s, which "
+			"%s is not known to load again (share/doc/interop.md); "
+			"--expect any tries",
+			want, h->d->name);
+}
+
 void http_offer(struct http_engine *h, enum load_proof p)
 {
 	if (p > h->e->live.offers)

@@ -70,6 +70,8 @@ static int take_info(struct http_engine *h, const struct doc *d)
 		return -E_CONFIG;
 	if (http_check_architecture(h, doc_at(d, "architectures")) < 0)
 		return -E_CONFIG;
+	if (http_check_quantization(h) < 0)
+		return -E_CONFIG;
 	return http_take_label(h, doc_at(d, "weight_version"));
 }
 
@@ -190,6 +192,9 @@ static const enum http_op back[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_FLUSH,
 				     HO_LOAD,	    HO_LOADED,	    HO_FLUSH,
 				     HO_RESUME,	    HO_HEALTH,	    HO_NONE };
 
+/* What its loaders repack they must be able to undo. */
+static const char *const reloads[] = { "fp8", "compressed-tensors", NULL };
+
 static const struct http_dialect sglang = {
 	.name = "sglang",
 	.row = {
@@ -258,6 +263,7 @@ static const struct http_dialect sglang = {
 	},
 	.back = back,
 	.hint = "this SGLang is too old",
+	.reloads = reloads,
 };
 
 static int sglang_open(struct engine *e)

@@ -45,7 +45,7 @@ static int take_models(struct http_engine *h, const struct doc *d)
 
 		rc = id ? http_check_model(h, id) : -E_CONFIG;
 	}
-	return rc;
+	return rc < 0 ? rc : http_check_quantization(h);
 }
 
 static int take_asleep(struct http_engine *h, const struct doc *d)
@@ -147,6 +147,11 @@ static const enum http_op back[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT,   HO_FLUSH,
 				     HO_FLUSH_MM,   HO_FLUSH_ENCODER, HO_RESUME,
 				     HO_HEALTH,	    HO_NONE };
 
+/* Its reload makes each layer's parameters anew and processes them again. */
+static const char *const reloads[] = { "fp8",	   "compressed-tensors",
+				       "modelopt", "awq",
+				       "gptq",	   NULL };
+
 static const struct http_dialect vllm = {
 	.name = "vllm",
 	.row = {
@@ -218,6 +223,7 @@ static const struct http_dialect vllm = {
 	},
 	.back = back,
 	.hint = "start it with VLLM_SERVER_DEV_MODE=1",
+	.reloads = reloads,
 };
 
 static int vllm_open(struct engine *e)

@@ -91,6 +91,7 @@ struct engine_goal {
 	const char *model;		/* the fleet's; "": any */
 	const char *token;		/* to its server; NULL: none */
 	const char *architecture;	/* of config.json; NULL: any */
+	const char *quantization;	/* the same */
 	const char *const *sample;	/* LOAD_SAMPLES tensors' names, or NULL */
 	bool abort_requests;		/* at a pause; else they wait */
 	bool rollback;			/* an abort loads what was before */

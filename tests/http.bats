@@ -277,6 +277,127 @@ no_stage_left() { ! leftover_processes | grep -qE 'weir-(plan|admit|transfer|com
 	assert_failure
 }
 
+@test "HT-08 weights discarded: refused asleep, a whole load before resume" {
+	mixed b=vllm
+	publish 1
+	serve_again b vllm --asleep
+	try 2
+	assert_equal "$status" 69
+	[[ "$stderr" == *"it is asleep: wake it first"* ]]
+	# Awake, with what memory holds after level 2: the load comes first.
+	serve_again b vllm --path /discarded
+	: >"$T/calls"
+	publish 2
+	run order
+	assert_line --index 0 "b pause"
+	assert_line --index 4 "b load"
+	assert_line --index "$((${#lines[@]} - 1))" "b resume"
+}
+
+# The same engine at another port, started anew.
+serve_again() {
+	local old
+
+	old=$(cat "$T/$1.url")
+	serve "$@"
+	sed -i "s#$old#$(cat "$T/$1.url")#" "$T/fleet.yaml"
+}
+
+@test "HT-10 another size, or another model: refused before any pause" {
+	mixed a=sglang
+	publish 1
+	: >"$T/calls"
+	checkpoint "$T/v2" --size 2MiB --seed 2
+	run --separate-stderr push "$T/v2"
+	assert_equal "$status" 65
+	[[ "$stderr" == *"in version 1, which engine a serves"* ]]
+	config_of "$T/v3" '{"architectures": ["LlamaForCausalLM"]}'
+	serve_again a sglang --arch Qwen2ForCausalLM
+	run --separate-stderr push "$T/v3"
+	assert_equal "$status" 78
+	[[ "$stderr" == *"engine a ("*"it is a Qwen2ForCausalLM, config.json is of a LlamaForCausalLM"* ]]
+	run order
+	assert_output ""
+}
+
+# config_of DIR JSON: a checkpoint with this config.json.
+config_of() {
+	[ -d "$1" ] || checkpoint "$1" --size 1MiB --seed 3
+	echo "$2" >"$1/config.json"
+}
+
+@test "HT-11 quantized weights: what an engine cannot load again is refused" {
+	local method='{"quantization_config": {"quant_method": "%s"}}'
+
+	mixed a=sglang v=vllm
+	# shellcheck disable=SC2059
+	config_of "$T/v1" "$(printf "$method" gptq)"
+	run --separate-stderr push "$T/v1"
+	assert_equal "$status" 78
+	[[ "$stderr" == *"engine a ("*"quantized by gptq, which sglang is not known to load again"* ]]
+	[[ "$stderr" != *"engine v ("* ]]
+	run order
+	assert_output ""
+	# shellcheck disable=SC2059
+	config_of "$T/v1" "$(printf "$method" fp8)"
+	# The same again, as another version: the servers show the same.
+	for _ in 1 2; do
+		run --separate-stderr push "$T/v1"
+		assert_equal "$status" 0
+	done
+	decided 2
+	[ "$(jq -r 'select(.event == "decided") | .content' \
+		"$T/registry/ledger" | sort -u | wc -l)" -eq 1 ]
+}
+
+@test "MD-10 a draft model of its own would get the same weights: refused" {
+	mixed a=sglang
+	serve_again a sglang --draft /models/draft
+	try 1
+	assert_equal "$status" 78
+	[[ "$stderr" == *"engine a ("*'its draft model "/models/draft" is another'* ]]
+	serve_again a sglang --draft /models/first
+	publish 1
+}
+
+@test "FL-02 two pushes, the engines in opposite order: one after the other" {
+	mixed a=sglang b=vllm
+	cp "$T/fleet.yaml" "$T/ab.yaml"
+	{
+		sed -n 1,2p "$T/ab.yaml"
+		sed -n '/name: b/,$p' "$T/ab.yaml"
+		sed -n '/name: a/,/workers/p' "$T/ab.yaml"
+	} >"$T/ba.yaml"
+	checkpoint "$T/v1" --size 1MiB --seed 1
+	start one weir-push --source "$T/v1" --fleet "$T/ab.yaml" \
+		--registry "$T/registry" --wait 60s
+	start two weir-push --source "$T/v1" --fleet "$T/ba.yaml" \
+		--registry "$T/registry" --wait 60s
+	ends_with 0 one
+	ends_with 0 two
+	decided 2
+	[ "$(most_loading)" -le 2 ]
+}
+
+@test "FL-03 an engine blocked in its load since the last run: left out, named" {
+	mixed b=vllm c=vllm
+	publish 1
+	faults b "POST:/collective_rpc silent"
+	try 2 --load-timeout 500ms --engine-timeout 700ms
+	assert_equal "$status" 2
+	is_kept_paused b
+	faults b "* silent"
+	try 2 --min-engines 1 --load-timeout 500ms --engine-timeout 700ms
+	assert_equal "$status" 3
+	[[ "$stderr" == *"engine b"* ]]
+	decided 2
+	is_kept_paused b
+	run order '^c '
+	assert_line --index "$((${#lines[@]} - 1))" "c resume"
+	faults b "/none none"
+	publish 3
+}
+
 @test "two engines with one store, or one server, are refused" {
 	cat >"$T/fleet.yaml" <<-EOF_FLEET
 	engines:

@@ -186,4 +186,36 @@ s resume"
 	assert_line --index 1 --partial "\"$(realpath "$T/v3")\""
 }
 
+# What slime posts for one update from disk (share/doc/interop.md).
+slime_calls() {
+	cat <<-'EOF_CALLS'
+	pause_generation
+	flush_cache
+	update_weights_from_disk model_path weight_version
+	continue_generation
+	EOF_CALLS
+}
+
+# What was posted to an engine: "PATH KEY...", keys that slime's have.
+our_calls() {
+	calls "^$1 " | while read -r _ _ path body; do
+		echo "${path#/}$(jq -r 'keys[] |
+			select(. == "model_path" or . == "weight_version") |
+			" " + .' <<<"${body:-{\}}" | tr -d '\n')"
+	done
+}
+
+@test "slime's own calls are ours, in its order, but for what is explained" {
+	alone a=sglang
+	publish 1
+	run diff <(slime_calls) <(our_calls a)
+	assert_output "3c3,6
+< update_weights_from_disk model_path weight_version
+---
+> update_weights_from_disk model_path
+> weights_checker
+> flush_cache
+> update_weight_version"
+}
+
 no_stage_left() { ! leftover_processes | grep -qE 'weir-(plan|admit|transfer|commit)'; }
