@@ -6,6 +6,7 @@ it: that program started, only to tell its version, and one round trip on a
 bare ZeroMQ ipc link.  The bound is ten times their sum, and one bucket.
 """
 
+import collections
 import json
 import os
 import signal
@@ -23,17 +24,24 @@ LOOK_S = 0.0005     # between two looks at the events of a run
 
 
 class Events:
-    """Of a run that goes on: those that have come since the last look."""
+    """Of a run that goes on, one after the other."""
 
     def __init__(self, run):
-        self.path, self.file, self.rest = f"{run}/events", None, b""
+        self.path, self.file = f"{run}/events", None
+        self.rest, self.lines = b"", collections.deque()
 
-    def new(self):
+    def next(self):
+        """None: no new one yet."""
+        if not self.lines:
+            self.read()
+        return json.loads(self.lines.popleft()) if self.lines else None
+
+    def read(self):
         if not self.file and os.path.exists(self.path):
             self.file = open(self.path, "rb")
         text = self.rest + (self.file.read() if self.file else b"")
         *lines, self.rest = text.split(b"\n")
-        return [json.loads(line) for line in lines]
+        self.lines.extend(lines)
 
 
 def pid_of(push, stage):
@@ -58,17 +66,20 @@ class Recovery:
         self.acked = []
 
     def look(self, found):
-        """Until found(event) for one of them."""
+        """At events, up to the first for which found(event)."""
         end = time.monotonic() + bench.SETTLE_S
         while time.monotonic() < end:
-            for e in self.events.new():
-                if e["event"] == "acked":
-                    self.acked.append(e["t_ns"])
-                if found(e):
-                    return e
-            if self.push.poll() is not None:
+            ended = self.push.poll() is not None
+            e = self.events.next()
+            if e is None and ended:
                 break
-            time.sleep(LOOK_S)
+            if e is None:
+                time.sleep(LOOK_S)
+                continue
+            if e["event"] == "acked":
+                self.acked.append(e["t_ns"])
+            if found(e):
+                return
         raise bench.Failed("the push ended, or stands still")
 
     def kill(self, stage, at):
@@ -113,7 +124,7 @@ def table(b):
     for _ in range((n + 1) // 2):
         r = Recovery(b, source)
         for i, stage in enumerate(STAGES):
-            took[stage].append(r.kill(stage, BUCKETS // 20 * (1 + 8 * i)))
+            took[stage].append(r.kill(stage, BUCKETS // 20 * (1 + 2 * i)))
             start[stage].append(version(b, stage))
         r.end()
         buckets.append(bench.median([y - x for x, y in
