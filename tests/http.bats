@@ -277,6 +277,46 @@ no_stage_left() { ! leftover_processes | grep -qE 'weir-(plan|admit|transfer|com
 	assert_failure
 }
 
+@test "commit killed in a wave of loads, started again: published" {
+	mixed "${FIVE[@]}"
+	publish 1
+	: >"$T/calls"
+	# sglang engines come first: a c | e b | d
+	faults e "POST:/update_weights_from_disk hold:$T/go"
+	checkpoint "$T/v2" --size 1MiB --seed 2
+	start push weir-push --source "$T/v2" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --max-inflight-engine-groups 2
+	wait_for grep -q "^e begin POST /update_weights_from_disk" "$T/calls"
+	kill -KILL "$(leftover_processes |
+		awk '$2 ~ /weir-commit$/ { print $1; exit }')"
+	: >"$T/go"
+	ends_with 0 push
+	decided 2
+	[ "$(most_loading)" -le 2 ]
+	all_before load label
+	all_before load resume
+	[ "$(order | grep ' resume$' | sort -u | wc -l)" -eq 5 ]
+}
+
+@test "a router's view: who serves what since when, told when it is published" {
+	local since
+
+	mixed a=sglang b=vllm
+	start watch weir-watch --registry "$T/registry" \
+		--exec "echo \$WEIR_VERSION \$WEIR_ENGINES >>$T/told"
+	publish 1
+	publish 2
+	wait_for contains "$T/told" "2 "
+	run --separate-stderr weir-status --registry "$T/registry" --json
+	[ "$(jq -c '[.engines[] | .kind, .serving, .url != null]' \
+		<<<"$output")" = '["sglang",2,true,"vllm",2,true]' ]
+	since=$(jq '.engines[0].since_ms' <<<"$output")
+	run jq -c 'select(.event == "serving" and .engine == "a") |
+		[.version, .wall_ms]' "$T/registry/ledger"
+	assert_line --index 1 "[2,$since]"
+	stop watch || true
+}
+
 @test "HT-08 weights discarded: refused asleep, a whole load before resume" {
 	mixed b=vllm
 	publish 1
