@@ -19,9 +19,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PUSH_TICK_MS 100  /* how often the run directory is read */
-#define STAGE_FDS 40	  /* descriptors that a stage opens, receivers aside */
-#define PUSH_END_MS 10000 /* for stages to end after the verdict */
+#define PUSH_TICK_MS 100   /* how often the run directory is read */
+#define STAGE_FDS 40	   /* descriptors that a stage opens, receivers aside */
+#define PUSH_END_MS 10000  /* for stages to end after the verdict */
+#define EXIT_UNPUBLISHED 1 /* all engines serve the old version */
 
 struct push;
 
@@ -44,6 +45,7 @@ struct push {
 	int death[2]; /* children hold [0]; [1] dies with us */
 	struct loop_timer tick, end;
 	int signals, verdict; /* verdict: its exit code, -1: none yet */
+	bool gave_up, cannot_read;
 };
 
 static const struct {
@@ -318,9 +320,15 @@ static void read_verdict(struct push *p)
 	struct msg_arena arena = { 0 };
 	struct buf frame = { 0 };
 	struct msg m;
+	int rc = 0, was;
 
-	if (p->verdict < 0 &&
-	    run_verdict_read(&p->run, &m, &arena, &frame) == 1) {
+	/* Asked ten times a second, said once. */
+	was = log_quiet_thread(p->cannot_read);
+	if (p->verdict < 0)
+		rc = run_verdict_read(&p->run, &m, &arena, &frame);
+	log_quiet_thread(was);
+	p->cannot_read = rc < 0;
+	if (rc == 1) {
 		p->verdict = m.verdict.exit;
 		supervisor_ending(&p->sup);
 		loop_arm(p->loop, &p->end, PUSH_END_MS);
@@ -333,6 +341,7 @@ static void give_up(struct push *p)
 {
 	const struct commit_conf *c = &p->conf->commit;
 
+	p->gave_up = true;
 	signal_all(p, SIGTERM);
 	loop_arm(p->loop, &p->end,
 		 PUSH_END_MS + c->engine_timeout_ms + 2 * c->stage_timeout_ms);
@@ -353,8 +362,9 @@ static void act(struct push *p, struct child *c, enum sup_action a)
 			give_up(p);
 		break;
 	case SUP_TERMINATE:
-		log_warn("%s failed %d times; giving up",
-			 stages[c->id].spec->program, SUPERVISE_TRIES + 1);
+		log_warn("%s ended with %d, and is not started again; giving "
+			 "up",
+			 stages[c->id].spec->program, p->sup.stage[c->id].code);
 		give_up(p);
 		break;
 	}
@@ -458,6 +468,19 @@ static void wire(struct push *p)
 	}
 }
 
+/* The signal that the verdict tells of may be the one that we sent: then the
+ * run was aborted, for what made us give up. */
+static int code_of(const struct push *p)
+{
+	int code = supervisor_code(&p->sup);
+
+	if (p->verdict < 0)
+		return code;
+	if (!p->gave_up || p->signals || p->verdict != 128 + SIGTERM)
+		return p->verdict;
+	return code == err_exit_code(-E_AGAIN) ? EXIT_UNPUBLISHED : code;
+}
+
 static int supervise(struct push *p)
 {
 	int rc = make_pipe(p->death);
@@ -477,9 +500,7 @@ static int supervise(struct push *p)
 	reap(p);
 	read_verdict(p);
 	push_show_update(&p->show);
-	if (rc > 0)
-		return rc;
-	return p->verdict >= 0 ? p->verdict : supervisor_code(&p->sup);
+	return rc > 0 ? rc : code_of(p);
 }
 
 static void release(struct push *p)

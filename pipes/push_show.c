@@ -233,12 +233,16 @@ static void show_line(struct push_show *s, struct slice line)
 static int read_events(struct push_show *s, struct run *r)
 {
 	int fd = openat(r->dirfd, "events", O_RDONLY | O_CLOEXEC);
-	int n;
+	int n, was;
 
 	if (fd < 0)
 		return 0;
+	/* Asked ten times a second, said once. */
+	was = log_quiet_thread(s->cannot_read);
 	n = io_pread_full(fd, buf_reserve(&s->events, SHOW_CHUNK), SHOW_CHUNK,
 			  (off_t)s->offset);
+	log_quiet_thread(was);
+	s->cannot_read = n < 0;
 	close(fd);
 	if (n > 0) {
 		s->events.n += (size_t)n;

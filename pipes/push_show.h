@@ -30,6 +30,7 @@ struct push_show {
 	struct buf events;	/* of RUN/events, not yet a whole line */
 	struct buf bar;		/* as drawn */
 	uint64_t offset;	/* bytes of RUN/events read */
+	bool cannot_read;	/* them, the last time */
 	struct push_text out, err;
 	bool bar_on, bar_drawn, planned;
 };

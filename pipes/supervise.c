@@ -50,8 +50,11 @@ static void start(void *machine, const void *event)
 }
 
 static const struct fsm_edge edges[] = {
-	{ SUP_RUNNING, SUP_EXIT_FINAL, NULL, NULL, SUP_ENDED,
-	  "it ended for a reason that a restart does not mend" },
+	{ SUP_RUNNING, SUP_EXIT_OVER, NULL, NULL, SUP_ENDED,
+	  "it has nothing left to do, or a newer instance does it" },
+	{ SUP_RUNNING, SUP_EXIT_FINAL, is_ending, NULL, SUP_ENDED,
+	  "the run has its verdict, or was given up" },
+	{ SUP_RUNNING, SUP_EXIT_FINAL, NULL, give_up, SUP_ENDED, NULL },
 	{ SUP_RUNNING, SUP_EXIT_AGAIN, may_restart, wait_longer, SUP_PAUSING,
 	  NULL },
 	{ SUP_RUNNING, SUP_EXIT_AGAIN, is_out_of_tries, give_up, SUP_ENDED,
@@ -71,6 +74,7 @@ static const char *const state_names[] = {
 _Static_assert(COUNT(state_names) == SUP_NSTATES, "name every state");
 
 static const char *const event_names[] = {
+	[SUP_EXIT_OVER] = "exit-over",
 	[SUP_EXIT_FINAL] = "exit-final",
 	[SUP_EXIT_AGAIN] = "exit-again",
 	[SUP_DUE] = "due",
@@ -106,19 +110,30 @@ static enum sup_action step(struct supervisor *s, enum stage_id id,
 	return p->action;
 }
 
-static bool is_worth_a_try(int code, bool signalled)
+static enum sup_event event_of(int code, bool signalled)
 {
-	return signalled || code == err_exit_code(-E_AGAIN);
+	if (signalled || code == err_exit_code(-E_AGAIN) ||
+	    code == err_exit_code(-E_NOMEM))
+		return SUP_EXIT_AGAIN;
+	if (code == 0 || code == err_exit_code(-E_FENCED))
+		return SUP_EXIT_OVER;
+	return SUP_EXIT_FINAL;
+}
+
+/* Nobody knows what a killed one would have said, nor what was touched before
+ * this one. */
+static bool is_unknown(const struct supervised *p, bool signalled)
+{
+	return signalled || p->restarts > 0;
 }
 
 enum sup_action supervisor_exit(struct supervisor *s, enum stage_id id,
 				int code, bool signalled)
 {
-	/* Nobody knows what a killed one would have said. */
-	s->stage[id].code = signalled ? err_exit_code(-E_AGAIN) : code;
-	return step(s, id,
-		    is_worth_a_try(code, signalled) ? SUP_EXIT_AGAIN
-						    : SUP_EXIT_FINAL);
+	struct supervised *p = &s->stage[id];
+
+	p->code = is_unknown(p, signalled) ? err_exit_code(-E_AGAIN) : code;
+	return step(s, id, event_of(code, signalled));
 }
 
 enum sup_action supervisor_due(struct supervisor *s, enum stage_id id)

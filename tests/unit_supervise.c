@@ -8,8 +8,11 @@ static void test_final(void)
 	struct supervisor s;
 
 	supervisor_init(&s);
-	ok(supervisor_exit(&s, STAGE_PLAN, 65, false) == SUP_NOTHING,
-	   "a data error is final");
+	ok(supervisor_exit(&s, STAGE_ADMIT, 76, false) == SUP_NOTHING,
+	   "fenced off: a newer one goes on");
+	supervisor_init(&s);
+	ok(supervisor_exit(&s, STAGE_PLAN, 65, false) == SUP_TERMINATE,
+	   "a data error without a verdict: nobody takes its place");
 	ok(s.stage[STAGE_PLAN].state == SUP_ENDED, "plan has ended");
 	ok(!supervisor_is_done(&s), "the others still run");
 	supervisor_exit(&s, STAGE_ADMIT, 65, false);
@@ -38,6 +41,24 @@ static void test_restarts(void)
 	   "out of tries: the others are asked to abort");
 	ok(supervisor_exit(&s, STAGE_COMMIT, 75, false) == SUP_NOTHING,
 	   "and nothing starts again");
+}
+
+/* It may come anywhere, and says nothing to the others. */
+static void test_memory(void)
+{
+	struct supervisor s;
+
+	supervisor_init(&s);
+	ok(supervisor_exit(&s, STAGE_COMMIT, 71, false) == SUP_WAIT,
+	   "out of memory: another try");
+	ok(supervisor_due(&s, STAGE_COMMIT) == SUP_START, "started");
+	ok(supervisor_exit(&s, STAGE_COMMIT, 74, false) == SUP_TERMINATE,
+	   "which cannot enter its run");
+	ok(supervisor_code(&s) == 75, "engines may have been touched");
+	supervisor_init(&s);
+	supervisor_ending(&s);
+	ok(supervisor_exit(&s, STAGE_COMMIT, 71, false) == SUP_NOTHING,
+	   "out of memory behind the verdict is final");
 }
 
 static void test_verdict(void)
@@ -76,6 +97,7 @@ int main(void)
 {
 	test_final();
 	test_restarts();
+	test_memory();
 	test_verdict();
 	test_code();
 	return tap_done();
