@@ -7,12 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+void xnomem(size_t n)
+{
+	log_quiet_thread(0); /* nobody is left who could report it */
+	if (n > 0)
+		log_error(E_NOMEM, "out of memory: %zu bytes", n);
+	else
+		log_error(E_NOMEM, "out of memory");
+	exit(err_exit_code(-E_NOMEM));
+}
+
 static void *check(void *p, size_t n)
 {
-	if (p || n == 0)
-		return p;
-	log_error(E_NOMEM, "out of memory: %zu bytes", n);
-	exit(err_exit_code(-E_NOMEM));
+	if (!p && n > 0)
+		xnomem(n);
+	return p;
 }
 
 void *xmalloc(size_t size)

@@ -15,6 +15,9 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
+/* How all of these end, and whoever asked a library for n bytes in vain (0: it
+ * does not say for how many): said even in quiet threads, exit 71. */
+_Noreturn void xnomem(size_t n);
 void *xmalloc(size_t size);
 void *xcalloc(size_t n, size_t size);		/* n * size is checked */
 void *xreallocarray(void *p, size_t n, size_t size);

@@ -6,6 +6,7 @@
 #include "utf8.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <libfyaml.h>
 #include <stdlib.h>
@@ -87,12 +88,22 @@ static int expected(const struct reader *r, const char *what, const char *want,
 			  event_name(got));
 }
 
+/* For want of memory libfyaml finds no YAML, or an empty text: only errno
+ * tells; it was 0 before. */
+static void want_memory(void)
+{
+	if (errno == ENOMEM)
+		xnomem(0);
+}
+
 static struct slice text_of(struct fy_event *e)
 {
 	size_t n = 0;
-	const char *p =
-		e->scalar.value ? fy_token_get_text(e->scalar.value, &n) : NULL;
+	const char *p;
 
+	errno = 0;
+	p = e->scalar.value ? fy_token_get_text(e->scalar.value, &n) : NULL;
+	want_memory();
 	return p ? (struct slice){ p, n } : (struct slice){ "", 0 };
 }
 
@@ -444,12 +455,22 @@ static int syntax_error(const struct reader *r, struct fy_diag *diag)
 			 e->msg);
 }
 
+static struct fy_event *next_event(struct fy_parser *p)
+{
+	struct fy_event *e;
+
+	errno = 0;
+	e = fy_parser_parse(p);
+	want_memory();
+	return e;
+}
+
 static int parse(struct reader *r, struct fy_parser *p, struct fy_diag *diag)
 {
 	struct fy_event *e;
 	int rc = 0;
 
-	while (rc == 0 && (e = fy_parser_parse(p))) {
+	while (rc == 0 && (e = next_event(p))) {
 		rc = on_event(r, e);
 		fy_parser_event_free(p, e);
 	}

@@ -70,6 +70,15 @@ int sock_need_fds(size_t need, const char *what)
 			 what, need, used, (unsigned long long)lim.rlim_cur);
 }
 
+/* libzmq takes memory for each message: a frame that is not sent for want of
+ * it would be waited for up to its deadline. */
+static int zmq_failed(int code, const char *what)
+{
+	if (errno == ENOMEM)
+		xnomem(0);
+	return log_error(code, "zmq %s: %s", what, zmq_strerror(errno));
+}
+
 static int context(void)
 {
 	int rc;
@@ -84,8 +93,7 @@ static int context(void)
 		return rc;
 	ctx = zmq_ctx_new();
 	if (!ctx)
-		return log_error(E_NOMEM, "zmq context: %s",
-				 zmq_strerror(errno));
+		return zmq_failed(E_CONFIG, "context");
 	zmq_ctx_set(ctx, ZMQ_MAX_SOCKETS, SOCKETS_MAX);
 	return 0;
 }
@@ -136,15 +144,15 @@ static int watch(void *z, const char *name, int events)
 	return rc;
 }
 
-static void *new_socket(int type)
+static int new_socket(int type, void **out)
 {
 	void *z = zmq_socket(ctx, type);
 
-	if (z)
-		open_sockets++;
-	else
-		log_error(E_CONFIG, "zmq socket: %s", zmq_strerror(errno));
-	return z;
+	if (!z)
+		return zmq_failed(E_CONFIG, "socket");
+	open_sockets++;
+	*out = z;
+	return 0;
 }
 
 static void close_socket(void *z)
@@ -218,18 +226,15 @@ static int monitor(struct sock *s, int events)
 	snprintf(name, sizeof name, INPROC "monitor.%u",
 		 atomic_fetch_add(&serial, 1));
 	if (watch(s->zmq, name, ZMQ_EVENT_DISCONNECTED | events) < 0)
-		return log_error(E_CONFIG, "zmq monitor: %s",
-				 zmq_strerror(errno));
-	s->monitor = new_socket(ZMQ_PAIR);
-	if (!s->monitor)
-		return -E_CONFIG;
+		return zmq_failed(E_CONFIG, "monitor");
+	rc = new_socket(ZMQ_PAIR, &s->monitor);
 	/* No mark: at one, libzmq's I/O thread itself would block. */
-	rc = set_int(s->monitor, ZMQ_RCVHWM, 0);
+	if (rc == 0)
+		rc = set_int(s->monitor, ZMQ_RCVHWM, 0);
 	if (rc == 0)
 		rc = set_int(s->monitor, ZMQ_LINGER, 0);
 	if (rc == 0 && join_to(s->monitor, name) < 0)
-		rc = log_error(E_CONFIG, "zmq monitor: %s",
-			       zmq_strerror(errno));
+		rc = zmq_failed(E_CONFIG, "monitor");
 	return rc;
 }
 
@@ -237,13 +242,12 @@ static int monitor(struct sock *s, int events)
 int sock_warm(void)
 {
 	int rc = context();
-	void *z;
+	void *z = NULL;
 
-	if (rc < 0)
-		return rc;
-	z = new_socket(ZMQ_DEALER);
+	if (rc == 0)
+		rc = new_socket(ZMQ_DEALER, &z);
 	close_socket(z);
-	return z ? 0 : -E_CONFIG;
+	return rc;
 }
 
 static int open_socket(struct sock *s, int type, size_t frame_max)
@@ -253,10 +257,9 @@ static int open_socket(struct sock *s, int type, size_t frame_max)
 	*s = (struct sock){ 0 };
 	if (rc < 0)
 		return rc;
-	s->zmq = new_socket(type);
-	if (!s->zmq)
-		return -E_CONFIG;
-	rc = set_options(s->zmq, type, frame_max);
+	rc = new_socket(type, &s->zmq);
+	if (rc == 0)
+		rc = set_options(s->zmq, type, frame_max);
 	if (rc < 0)
 		sock_close(s);
 	return rc;
@@ -418,7 +421,7 @@ static int send_part(void *z, const void *p, size_t n, int flags)
 		return -E_AGAIN;
 	if (errno == EHOSTUNREACH)
 		return -E_UNAVAIL;
-	return log_error(E_IO, "zmq send: %s", zmq_strerror(errno));
+	return zmq_failed(E_IO, "send");
 }
 
 int sock_send(struct sock *s, const struct sock_peer *to, struct slice frame)
@@ -441,7 +444,7 @@ static int recv_part(void *z, zmq_msg_t *m, bool *more)
 	if (rc < 0 && errno == EAGAIN)
 		return 0;
 	if (rc < 0)
-		return log_error(E_IO, "zmq receive: %s", zmq_strerror(errno));
+		return zmq_failed(E_IO, "receive");
 	*more = zmq_msg_more(m) != 0;
 	return 1;
 }
@@ -647,7 +650,7 @@ static int poll_items(zmq_pollitem_t *item, size_t n, int64_t timeout_ms)
 			left = 0;
 	}
 	if (rc < 0)
-		return log_error(E_IO, "poll: %s", zmq_strerror(errno));
+		return zmq_failed(E_IO, "poll");
 	return rc;
 }
 

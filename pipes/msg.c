@@ -584,6 +584,7 @@ static int unpack_object(struct msg_arena *a, struct slice frame,
 {
 	uint32_t elements = 0;
 	size_t off = 0;
+	msgpack_unpack_return got;
 	int rc = scan(frame, &elements);
 
 	if (rc < 0)
@@ -592,10 +593,12 @@ static int unpack_object(struct msg_arena *a, struct slice frame,
 	if (!a->zone)
 		a->zone = msgpack_zone_new(ZONE_CHUNK);
 	if (!a->zone)
-		return log_error(E_NOMEM, "out of memory: message");
+		xnomem(ZONE_CHUNK);
 	msgpack_zone_clear(a->zone);
-	if (msgpack_unpack(frame.p, frame.n, &off, a->zone, o) !=
-	    MSGPACK_UNPACK_SUCCESS)
+	got = msgpack_unpack(frame.p, frame.n, &off, a->zone, o);
+	if (got == MSGPACK_UNPACK_NOMEM_ERROR)
+		xnomem(frame.n);
+	if (got != MSGPACK_UNPACK_SUCCESS)
 		return log_error(E_PROTO, "message is no msgpack");
 	return 0;
 }
