@@ -58,41 +58,6 @@ static int write_all(int fd, const void *p, size_t n)
 	return 0;
 }
 
-int io_read_full(int fd, void *p, size_t n)
-{
-	ssize_t r;
-
-	BUG_ON(n > INT_MAX);
-	r = read_all(fd, p, n);
-	return r < 0 ? log_errno(E_IO, "read") : (int)r;
-}
-
-int io_write_full(int fd, const void *p, size_t n)
-{
-	BUG_ON(n > INT_MAX);
-	return write_all(fd, p, n) < 0 ? log_errno(E_IO, "write") : (int)n;
-}
-
-int io_pread_full(int fd, void *p, size_t n, off_t off)
-{
-	size_t done = 0;
-
-	BUG_ON(n > INT_MAX);
-	while (done < n) {
-		ssize_t r = pread(fd, (char *)p + done, n - done,
-				  off + (off_t)done);
-
-		if (r < 0 && errno == EINTR)
-			continue;
-		if (r < 0)
-			return log_errno(E_IO, "read at %lld", (long long)off);
-		if (r == 0)
-			break;
-		done += (size_t)r;
-	}
-	return (int)done;
-}
-
 /* What the kernel knows a descriptor by; "?" without /proc. */
 static const char *path_of(int fd, char path[PATH_MAX])
 {
@@ -107,6 +72,50 @@ static const char *path_of(int fd, char path[PATH_MAX])
 		return "?";
 	path[n] = '\0';
 	return path;
+}
+
+int io_read_full(int fd, void *p, size_t n)
+{
+	char path[PATH_MAX];
+	ssize_t r;
+
+	BUG_ON(n > INT_MAX);
+	r = read_all(fd, p, n);
+	if (r < 0)
+		return log_errno(E_IO, "read %s", path_of(fd, path));
+	return (int)r;
+}
+
+int io_write_full(int fd, const void *p, size_t n)
+{
+	char path[PATH_MAX];
+
+	BUG_ON(n > INT_MAX);
+	if (write_all(fd, p, n) < 0)
+		return log_errno(E_IO, "write %s", path_of(fd, path));
+	return (int)n;
+}
+
+int io_pread_full(int fd, void *p, size_t n, off_t off)
+{
+	size_t done = 0;
+	char path[PATH_MAX];
+
+	BUG_ON(n > INT_MAX);
+	while (done < n) {
+		ssize_t r = pread(fd, (char *)p + done, n - done,
+				  off + (off_t)done);
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return log_errno(E_IO, "read %s at %lld",
+					 path_of(fd, path), (long long)off);
+		if (r == 0)
+			break;
+		done += (size_t)r;
+	}
+	return (int)done;
 }
 
 int io_pwrite_full(int fd, const void *p, size_t n, off_t off)
@@ -214,19 +223,26 @@ static int open_parent(struct io_stream *s, int dirfd, const char *name)
 	return 0;
 }
 
+/* The next name that is made of this one; 0 or -E. */
+static int next_tmp(const char *base, char tmp[NAME_MAX + 1])
+{
+	static atomic_uint serial;
+	int len = snprintf(tmp, NAME_MAX + 1, TMP_PREFIX "%s.%ld.%u", base,
+			   (long)getpid(), atomic_fetch_add(&serial, 1));
+
+	if (len > NAME_MAX)
+		return log_error(E_IO, "name too long: %s", base);
+	return 0;
+}
+
 /* A dead process may have had our pid (containers): go on to its next N. */
 static int create_tmp(struct io_stream *s)
 {
-	static atomic_uint serial;
-
 	for (int i = 0; i < TMP_TRIES; i++) {
-		unsigned n = atomic_fetch_add(&serial, 1);
-		int len;
+		int rc = next_tmp(s->base, s->tmp);
 
-		len = snprintf(s->tmp, sizeof s->tmp, TMP_PREFIX "%s.%ld.%u",
-			       s->base, (long)getpid(), n);
-		if (len >= (int)sizeof s->tmp)
-			return log_error(E_IO, "name too long: %s", s->name);
+		if (rc < 0)
+			return rc;
 		s->fd = open_at(s->dirfd, s->tmp, O_WRONLY | O_CREAT | O_EXCL,
 				0644);
 		if (s->fd >= 0)
@@ -344,6 +360,32 @@ int io_create_once(int dirfd, const char *name, const void *p, size_t n,
 	return rc < 0 ? rc : io_stream_create_once(&s, linked);
 }
 
+/* The temporary name is there, or not, however that ended. */
+static int replace_link(int dirfd, const char *tmp, const char *name,
+			const char *target)
+{
+	int rc;
+
+	if (symlinkat(target, dirfd, tmp) == 0 &&
+	    renameat(dirfd, tmp, dirfd, name) == 0)
+		return 0;
+	rc = log_errno(E_IO, "point %s to %s", name, target);
+	unlinkat(dirfd, tmp, 0);
+	return rc;
+}
+
+int io_replace_link(int dirfd, const char *name, const char *target)
+{
+	char tmp[NAME_MAX + 1];
+	int rc = next_tmp(name, tmp);
+
+	if (rc < 0)
+		return rc;
+	unlinkat(dirfd, tmp, 0);
+	rc = replace_link(dirfd, tmp, name, target);
+	return rc < 0 ? rc : io_fsync_dir(dirfd);
+}
+
 int io_copy_once(int fromfd, int dirfd, const char *name)
 {
 	struct io_stream s;
@@ -367,8 +409,10 @@ int io_copy_once(int fromfd, int dirfd, const char *name)
 
 int io_fsync_dir(int dirfd)
 {
+	char path[PATH_MAX];
+
 	if (fsync_fd(dirfd) < 0)
-		return log_errno(E_IO, "fsync a directory");
+		return log_errno(E_IO, "fsync %s", path_of(dirfd, path));
 	return 0;
 }
 
@@ -545,12 +589,11 @@ static bool is_running(pid_t pid)
 	return !has_ended;
 }
 
-static int sweep_entry(int dirfd, const char *name, int arg)
+static int sweep_entry(int dirfd, const char *name, int is_ours)
 {
 	pid_t pid = tmp_owner(name);
 
-	(void)arg;
-	if (pid <= 0 || is_running(pid))
+	if (pid <= 0 || (!is_ours && is_running(pid)))
 		return 0;
 	if (unlinkat(dirfd, name, 0) == 0)
 		log_info("removed %s, left by pid %ld, which has ended", name,
@@ -560,9 +603,19 @@ static int sweep_entry(int dirfd, const char *name, int arg)
 	return 1;
 }
 
-int io_sweep_tmp(int dirfd)
+static int sweep(int dirfd, int is_ours)
 {
 	int fd = io_open_dir(dirfd, ".");
 
-	return fd < 0 ? fd : each_entry_take(fd, sweep_entry, 0);
+	return fd < 0 ? fd : each_entry_take(fd, sweep_entry, is_ours);
+}
+
+int io_sweep_tmp(int dirfd)
+{
+	return sweep(dirfd, 0);
+}
+
+int io_sweep_our_tmp(int dirfd)
+{
+	return sweep(dirfd, 1);
 }

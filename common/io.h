@@ -4,7 +4,7 @@
  *
  * All functions retry EINTR, set O_CLOEXEC, and log the first cause.  dirfd
  * may be AT_FDCWD.  Temporary names are ".tmp.NAME.PID.N": io_sweep_tmp()
- * removes those whose process is dead.
+ * removes those whose process is dead, and tells which (info).
  */
 #ifndef WEIR_IO_H
 #define WEIR_IO_H
@@ -46,6 +46,9 @@ int io_stream_replace(struct io_stream *s);
 int io_stream_create_once(struct io_stream *s, bool *linked);
 void io_stream_drop(struct io_stream *s);
 
+/* The same as io_replace(), of a symbolic link. */
+int io_replace_link(int dirfd, const char *name, const char *target);
+
 /* Another file's whole content as name, durable; as io_stream_create_once(),
  * if the name is there already. */
 int io_copy_once(int fromfd, int dirfd, const char *name);
@@ -63,5 +66,8 @@ int io_remove_tree(int dirfd, const char *name);
 /* The same of all that is in the directory, which stays. */
 int io_remove_below(int dirfd);
 int io_sweep_tmp(int dirfd);
+/* Of a directory in which only we write, and nothing yet: all of them, for
+ * another process, or this one, may have a dead one's pid by now. */
+int io_sweep_our_tmp(int dirfd);
 
 #endif

@@ -307,7 +307,7 @@ static void publish(struct shell *sh)
 
 	sh->before_swap = sh->store.serving;
 	rc = store_publish(&sh->store);
-	if (rc == -E_BUG)
+	if (sh->store.unsure)
 		give_up(sh, rc);
 	shell_report(sh, rc < 0 ? EN_PUBLISH_FAILED : EN_PUBLISHED, rc);
 }

@@ -62,7 +62,7 @@ int registry_version_sweep(struct registry *r, uint64_t version)
 
 	if (vfd < 0)
 		return vfd == -E_NOINPUT ? 0 : vfd;
-	rc = io_sweep_tmp(vfd);
+	rc = io_sweep_our_tmp(vfd);
 	close(vfd);
 	return rc;
 }
@@ -336,14 +336,18 @@ static int plan_copy(int run_dirfd, int vfd)
 }
 
 /* plan.weir is synced before it is linked in the run directory, so its bytes
- * are durable; whoever links it here only has to sync the name. */
+ * are durable; whoever links it here only has to sync the name.  Nobody else
+ * makes that name: if it is there although linkat() failed, it was made. */
 static int plan_put(int run_dirfd, int vfd)
 {
+	int rc;
+
 	if (unlinkat(vfd, "plan", 0) < 0 && errno != ENOENT)
 		return log_errno(E_IO, "remove an older plan");
 	if (linkat(run_dirfd, PLAN_FILE, vfd, "plan", 0) == 0)
 		return 0;
-	return plan_copy(run_dirfd, vfd);
+	rc = plan_copy(run_dirfd, vfd);
+	return rc == -E_AGAIN ? 0 : rc;
 }
 
 int registry_version_make(struct registry *r, uint64_t version, int run_dirfd)
@@ -372,7 +376,7 @@ int registry_version_make(struct registry *r, uint64_t version, int run_dirfd)
 	if (unlinkat(vfd, "receipts", 0) < 0 && errno != ENOENT)
 		rc = log_errno(E_IO, "remove older receipts");
 	if (rc == 0)
-		rc = io_sweep_tmp(vfd);
+		rc = io_sweep_our_tmp(vfd);
 	if (rc >= 0)
 		rc = plan_put(run_dirfd, vfd);
 	step("plan");
@@ -434,7 +438,7 @@ static bool current_is(struct registry *r, const char *want)
 
 int registry_repair_current(struct registry *r)
 {
-	char want[64], tmp[64], name[NUMBER_MAX];
+	char want[64], name[NUMBER_MAX];
 	uint64_t version;
 	int rc = registry_highest(r, &version);
 
@@ -446,12 +450,6 @@ int registry_repair_current(struct registry *r)
 	snprintf(want, sizeof want, "versions/%s", name);
 	if (current_is(r, want))
 		return 0;
-	snprintf(tmp, sizeof tmp, ".tmp.current.%ld.0", (long)getpid());
-	unlinkat(r->dirfd, tmp, 0);
-	if (symlinkat(want, r->dirfd, tmp) < 0)
-		return log_errno(E_IO, "create %s", tmp);
 	step("current");
-	if (renameat(r->dirfd, tmp, r->dirfd, "current") < 0)
-		return log_errno(E_IO, "rename to current");
-	return io_fsync_dir(r->dirfd);
+	return io_replace_link(r->dirfd, "current", want);
 }

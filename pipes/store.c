@@ -248,23 +248,16 @@ char *store_version_path(const struct store *s, uint64_t version)
 			 store_name(name, "versions", version));
 }
 
-/* `current` appears whole: a link of its own, then renamed. */
 int store_point(const struct store *s, uint64_t version)
 {
-	char target[STORE_NAME_SIZE], tmp[STORE_NAME_SIZE];
+	char target[STORE_NAME_SIZE];
 
-	snprintf(tmp, sizeof tmp, ".tmp.current.%ld.0", (long)getpid());
-	store_name(target, "versions", version);
-	unlinkat(s->dirfd, tmp, 0);
 	if (version == 0)
 		return unlinkat(s->dirfd, "current", 0) == 0 || errno == ENOENT
 			       ? io_fsync_dir(s->dirfd)
 			       : log_errno(E_IO, "remove %s/current", s->path);
-	if (symlinkat(target, s->dirfd, tmp) < 0 ||
-	    renameat(s->dirfd, tmp, s->dirfd, "current") < 0)
-		return log_errno(E_IO, "point %s/current to %s", s->path,
-				 target);
-	return io_fsync_dir(s->dirfd);
+	store_name(target, "versions", version);
+	return io_replace_link(s->dirfd, "current", target);
 }
 
 uint64_t store_pointed(const struct store *s)
@@ -355,8 +348,8 @@ int store_publish(struct store *s)
 	if (rc >= 0)
 		rc = store_point(s, version);
 	if (rc < 0) {
-		if (store_pointed(s) != s->serving || take_back(s, version) < 0)
-			return -E_BUG;
+		s->unsure = store_pointed(s) != s->serving ||
+			    take_back(s, version) < 0;
 		return rc;
 	}
 	store_add_version(s, version);

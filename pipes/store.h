@@ -75,6 +75,7 @@ struct store {
 	uint64_t serving;		/* 0: nothing */
 	uint64_t staged;		/* sealed in staging/; 0: none */
 	bool paused;			/* STORE/paused is there */
+	bool unsure;			/* of what is served on disk */
 	uint64_t *version;		/* in versions/, ascending */
 	uint32_t nversions;
 	struct store_files *kept;	/* of served and retired versions */
@@ -169,7 +170,8 @@ int store_slot_init(struct store_slot *slot, const struct m_begin *b);
 int store_drop_staging(struct store *s);
 
 /* Serves the sealed version of staging/: rename, then `current`.  On failure
- * the old version is served still, or -E_BUG if even that is unknown. */
+ * the old version is served still, or s->unsure says that even that is not
+ * known: then only a new start can tell. */
 int store_publish(struct store *s);
 /* Back again: `old` (0: nothing) is served, the version is staged. */
 int store_unpublish(struct store *s, uint64_t old);

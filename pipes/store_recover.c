@@ -174,14 +174,14 @@ static int recover_slots(struct store *s)
 
 static int sweep(struct store *s)
 {
-	int fd, rc = io_sweep_tmp(s->dirfd);
+	int fd, rc = io_sweep_our_tmp(s->dirfd);
 
 	if (rc < 0)
 		return rc;
 	fd = io_open_dir(s->dirfd, "slots");
 	if (fd < 0)
 		return fd;
-	rc = io_sweep_tmp(fd);
+	rc = io_sweep_our_tmp(fd);
 	close(fd);
 	return rc;
 }

@@ -163,6 +163,7 @@ static void test_sweep(void)
 	ok(!is_there(zombie), "that of one that nobody has reaped");
 	waitpid(unreaped, NULL, 0);
 	ok(is_there(live), "not that of a live one");
+	eq_i64(io_sweep_our_tmp(dir), 1, "of our own directory that too");
 	for (size_t i = 0; i < COUNT(foreign); i++) {
 		ok(is_there(foreign[i]), "not %s", foreign[i]);
 		unlinkat(dir, foreign[i], 0);
