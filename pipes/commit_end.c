@@ -188,11 +188,25 @@ static void derive(struct commit_io *c)
 				.version = c->goal.version,
 				.content = &c->goal.content };
 
-	if (registry_repair_current(&c->reg) < 0 ||
-	    registry_ledger(&c->reg, &ev) < 0)
-		log_warn("version %llu is decided, but the registry's current "
-			 "or ledger could not be written",
-			 (ull)c->goal.version);
+	int was = log_quiet_thread(1), rc = registry_repair_current(&c->reg);
+
+	log_quiet_thread(was);
+	if (rc < 0)
+		log_warn("version %llu is decided, but not the registry's "
+			 "current yet: %s",
+			 (ull)c->goal.version, log_cause());
+	registry_ledger(&c->reg, &ev);
+}
+
+/* Once link was called all that is said is that nobody knows. */
+static int decide_once(struct commit_io *c, const struct msg *decision,
+		       bool *linked)
+{
+	int was = log_quiet_thread(1);
+	int rc = registry_decide(&c->reg, decision, linked);
+
+	log_quiet_thread(was);
+	return rc < 0 && !*linked ? log_error(-rc, "%s", log_cause()) : rc;
 }
 
 /* Each is as it was asked to be, but they do not serve the same bytes. */
@@ -228,7 +242,7 @@ static int decide(struct commit_io *c, const bool *skip, bool *linked)
 	if (rc < 0)
 		return rc;
 	fill_decision(c, skip, &d.decision);
-	return registry_decide(&c->reg, &d, linked);
+	return decide_once(c, &d, linked);
 }
 
 void commit_decide(struct commit_io *c)

@@ -516,21 +516,38 @@ static int ledger_line(struct buf *b, const struct reg_event *e)
 	return jsonw_finish(&j);
 }
 
-int registry_ledger(struct registry *r, const struct reg_event *e)
+/* All of it, or nothing that a later line would be joined to. */
+static int ledger_append(struct registry *r, struct slice line)
 {
-	struct buf b = { 0 };
 	int fd = ledger_open(r), rc;
+	off_t before;
 
 	if (fd < 0)
 		return fd;
-	rc = ledger_line(&b, e);
-	if (rc == 0)
-		rc = io_write_full(fd, b.p, b.n);
-	r->has_told = true;
+	before = lseek(fd, 0, SEEK_END);
+	rc = io_write_full(fd, line.p, line.n);
+	if (rc < 0 && ftruncate(fd, before) < 0)
+		log_debug("cut the ledger: %s", strerror(errno));
 	close(fd);
+	return rc;
+}
+
+void registry_ledger(struct registry *r, const struct reg_event *e)
+{
+	struct buf b = { 0 };
+	int was = log_quiet_thread(1), rc = ledger_line(&b, e);
+
+	if (rc == 0)
+		rc = ledger_append(r, buf_slice(&b));
+	log_quiet_thread(was);
 	buf_release(&b);
+	if (rc < 0 && !r->has_missed)
+		log_warn("%s/ledger lacks \"%s\", and may lack what follows: "
+			 "%s",
+			 r->path, e->event, log_cause());
+	r->has_missed = r->has_missed || rc < 0;
+	r->has_told = true;
 	step("ledger");
-	return rc < 0 ? rc : 0;
 }
 
 int registry_ledger_tail(struct registry *r, size_t max, struct buf *out)

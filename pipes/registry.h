@@ -38,6 +38,7 @@ struct registry {
 	char id[REG_ID_LEN + 1];
 	uint64_t epoch;			/* highest seen */
 	bool has_told;			/* ledger lines that are not synced */
+	bool has_missed;		/* one that could not be written */
 	bool knows_highest;		/* while the lock is held */
 	uint64_t highest;
 };
@@ -138,8 +139,9 @@ struct reg_event {
 	const struct digest *content;
 };
 /* Appends one line.  Lines are synced before `open` is removed, or the lock
- * let go: what a power cut takes, recovery tells again. */
-int registry_ledger(struct registry *r, const struct reg_event *e);
+ * let go: what a power cut takes, recovery tells again.  A line that cannot be
+ * written is warned of, once: the other files tell what happened. */
+void registry_ledger(struct registry *r, const struct reg_event *e);
 /* The last whole line, without newline, appended; 0 if there is none. */
 int registry_ledger_last(struct registry *r, struct buf *out);
 /* The whole lines among its last max bytes, appended; 0 or -E_*. */

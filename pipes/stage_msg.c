@@ -150,10 +150,15 @@ static struct slice stage_cause(void)
 void stage_end_early(struct stage *s, int code)
 {
 	struct msg m = { .type = M_verdict };
+	int was = log_quiet_thread(1);
 
 	m.verdict.exit = (uint8_t)code;
 	m.verdict.cause = stage_cause();
-	run_verdict_write(&s->run, &m);
+	if (run_verdict_write(&s->run, &m) < 0)
+		log_debug("verdict: %s", log_cause());
+	log_quiet_thread(was);
+	/* What ended us is what the next stage is told. */
+	log_adopt_cause(E_AGAIN, m.verdict.cause.p);
 }
 
 static void end_alone(struct stage *s, const struct m_failed *f)

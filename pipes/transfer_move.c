@@ -142,13 +142,24 @@ static void make_ready(struct xfer *x, uint32_t bucket)
 
 /* ---- the transport ---- */
 
+/* What fails at one receiver the machine tells, with its engine. */
+static int call(struct xfer *x, uint32_t receiver, struct msg *m, uint64_t tag,
+		uint64_t ms)
+{
+	int was = log_quiet_thread(1);
+	int rc = fan_call(x->fan, receiver, m, tag, 1, ms);
+
+	log_quiet_thread(was);
+	return rc;
+}
+
 static void ask(struct xfer *x, uint32_t receiver, uint64_t tag)
 {
 	struct msg m = { .type = M_holding,
 			 .holding = {
 				 .fence = x->env.fence,
 				 .boot = slice_of(x->opened.boot[receiver]) } };
-	int rc = fan_call(x->fan, receiver, &m, tag, 1, x->opened.engine_ms);
+	int rc = call(x, receiver, &m, tag, x->opened.engine_ms);
 
 	if (rc < 0)
 		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
@@ -213,24 +224,27 @@ static void wake(void *arg)
 
 void xfer_attach(struct xfer *x, uint32_t receiver)
 {
+	int was = log_quiet_thread(1);
 	int rc = start_hash(x);
 
 	/* Not known before the transport was opened, if it was sought. */
 	x->env.fd = x->files.fd;
 	if (rc == 0)
 		rc = transport_attach(&x->tr, receiver);
+	log_quiet_thread(was);
 	if (rc < 0)
 		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
 }
 
 static void offer(struct xfer *x, const struct xf_action *a)
 {
-	int rc = 0;
+	int was = log_quiet_thread(1), rc = 0;
 
 	if (x->tr.bucket != a->bucket || x->tr.wave != a->wave)
 		rc = transport_offer(&x->tr, a->wave, a->bucket);
 	if (rc == 0)
 		rc = transport_post(&x->tr, a->receiver);
+	log_quiet_thread(was);
 	if (rc < 0)
 		xfer_fault(x, a->receiver, a->bucket, -rc, log_cause());
 }
@@ -325,8 +339,7 @@ static void finish(struct xfer *x, uint32_t receiver)
 			 .finish = { .fence = x->env.fence,
 				     .boot = slice_of(x->opened.boot[receiver]),
 				     .version = x->opened.version } };
-	int rc = fan_call(x->fan, receiver, &m, ASK_FINISH, 1,
-			  x->opened.load_ms);
+	int rc = call(x, receiver, &m, ASK_FINISH, x->opened.load_ms);
 
 	if (rc < 0)
 		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());

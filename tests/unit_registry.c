@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,7 +81,8 @@ static int publish(struct registry *r, const char *run, uint64_t v)
 	decision = a_decision(r, run, v);
 	rc = rc ? rc : registry_decide(r, &decision, &linked);
 	rc = rc ? rc : registry_repair_current(r);
-	rc = rc ? rc : registry_ledger(r, &ev);
+	if (rc == 0)
+		registry_ledger(r, &ev);
 	return rc ? rc : registry_open_remove(r);
 }
 
@@ -246,7 +248,7 @@ static void test_ledger(void)
 	ok(registry_make(&r, reg_path) == 0 && registry_lock(&r, "x") == 0,
 	   "made");
 	ok(registry_ledger_last(&r, &line) == 0, "an empty ledger");
-	ok(registry_ledger(&r, &ev) == 0, "one line");
+	registry_ledger(&r, &ev);
 	fd = openat(r.dirfd, "ledger", O_WRONLY | O_APPEND);
 	ok(write(fd, "{\"wall_ms\":1,\"ev", 16) == 16, "a torn one");
 	close(fd);
@@ -257,13 +259,44 @@ static void test_ledger(void)
 	log_set_level(LOG_ERROR);
 	ok(registry_lock(&r, "y") == 0, "locked again");
 	ev.version = 2;
-	ok(registry_ledger(&r, &ev) == 0, "one more");
+	registry_ledger(&r, &ev);
 	buf_clear(&line);
 	ok(registry_ledger_last(&r, &line) == 1 &&
 		   strncmp(buf_cstr(&line), "{\"wall_ms\":", 11) == 0 &&
 		   strstr(buf_cstr(&line), "\"version\":2") != NULL,
 	   "the torn line was cut: %s", buf_cstr(&line));
 	buf_release(&line);
+	registry_close(&r);
+}
+
+/* FS-02: half of a line fits; the next one must not be joined to it. */
+static void test_ledger_full(void)
+{
+	struct reg_event ev = { .event = "decided", .version = 1 };
+	struct rlimit no, all = { 0 };
+	struct buf text = { 0 };
+	struct registry r;
+
+	rebuild();
+	ok(registry_make(&r, reg_path) == 0 && registry_lock(&r, "x") == 0,
+	   "made");
+	registry_ledger(&r, &ev);
+	io_read_file(r.dirfd, "ledger", 9999, &text);
+	getrlimit(RLIMIT_FSIZE, &all);
+	no = all;
+	no.rlim_cur = text.n + 10;
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &no);
+	registry_ledger(&r, &ev);
+	setrlimit(RLIMIT_FSIZE, &all);
+	ok(r.has_missed, "a line did not fit");
+	ev.version = 3;
+	registry_ledger(&r, &ev);
+	buf_clear(&text);
+	io_read_file(r.dirfd, "ledger", 9999, &text);
+	ok(strstr(buf_cstr(&text), "\"version\":1}\n{\"wall_ms\"") != NULL,
+	   "the next one begins a line");
+	buf_release(&text);
 	registry_close(&r);
 }
 
@@ -353,6 +386,7 @@ int main(void)
 	test_refusals();
 	test_lock();
 	test_ledger();
+	test_ledger_full();
 	test_versions();
 	test_vanishing();
 	io_remove_tree(AT_FDCWD, top);
