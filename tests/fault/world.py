@@ -107,7 +107,11 @@ class World:
         self.procs[name] = proc
         got = os.read(ready, 1)
         os.close(ready)
-        return None if got else proc.wait(WAIT_S)
+        if not got:
+            # That could be the call that failed.
+            wait_for(f"engine {name}", lambda: proc.poll() is not None
+                     or hygiene.listens(self.path(name) + ".sock"))
+        return proc.poll()
 
     def start_engines(self):
         for name in ENGINES:
