@@ -65,7 +65,7 @@ int fdpass_listen(const char *path, mode_t mode)
 	if (is_live(&a))
 		return log_error(E_AGAIN, "%s: somebody listens there", path);
 	if (unlink(path) == 0)
-		log_info("removed %s: whoever listened there has ended", path);
+		log_info("removed %s: who listened there has ended", path);
 	else if (errno != ENOENT)
 		return log_errno(E_IO, "remove %s", path);
 	fd = socket(AF_UNIX, KINDS, 0);

@@ -60,8 +60,6 @@ static int clear_path(const char *path)
 	else
 		rc = remove_left(path);
 	close(fd);
-	if (rc == 0)
-		log_info("removed %s: whoever listened there has ended", path);
 	return rc;
 }
 
