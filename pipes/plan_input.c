@@ -175,10 +175,27 @@ static int open_source(struct plan_input *in, const struct plan_conf *conf)
 	return ranks_open(&in->ranks, conf->sources.v, conf->sources.n);
 }
 
+/* A server with a url alone loads whole directories. */
+static int check_alone(const struct plan_input *in)
+{
+	const struct fleet *f = &in->fleet;
+
+	if (strcmp(in->transport, "delta") != 0)
+		return 0;
+	for (uint32_t i = 0; i < f->n; i++)
+		if (f->engine[i].nworkers == 0)
+			return log_error(E_CONFIG,
+					 "engine %s: a url alone cannot load a "
+					 "delta: give it workers, or "
+					 "--transport disk",
+					 f->engine[i].name);
+	return 0;
+}
+
 static int check_engines(const struct plan_input *in, size_t nranks)
 {
 	const struct fleet *f = &in->fleet;
-	int rc = 0;
+	int rc = check_alone(in);
 
 	if (rc == 0 && nranks > 1 && strcmp(in->transport, "nccl") == 0)
 		rc = log_error(E_CONFIG,

@@ -76,6 +76,22 @@ s resume"
 		'["n",2,false,"s",2,false,"v",2,false]' ]
 }
 
+@test "transport disk: a url alone loads the version directory" {
+	mkdir "$T/disk"
+	alone n=native s=sglang
+	publish 1 --transport disk --disk-dir "$T/disk" --run-timeout 30s
+	holds n "$T/v1"
+	run calls update_weights_from
+	assert_output --partial "\"$(realpath "$T/disk")/weight_v000001\""
+	alone v=vllm
+	publish 2 --transport disk --disk-dir "$T/disk" --run-timeout 30s
+	run calls collective_rpc
+	assert_output --partial "\"$(realpath "$T/disk")/weight_v000002\""
+	try 3 --transport delta --disk-dir "$T/disk"
+	assert_equal "$status" 78
+	[[ "$stderr" == *"engine v: a url alone cannot load a delta"* ]]
+}
+
 @test "a url alone proves less: the default level is refused, untouched" {
 	alone s=sglang
 	try 1 --accept-proof copied
