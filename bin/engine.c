@@ -3,6 +3,7 @@
 #include "pipes/engine_run.h"
 
 #include "common/err.h"
+#include "common/fleet.h"
 #include "common/log.h"
 #include "common/opt.h"
 #include "pipes/msg.h"
@@ -149,12 +150,11 @@ static int check(const struct conf *c)
 	if (!c->store || !c->listen)
 		return log_error(E_USAGE, "--%s is missing",
 				 c->store ? "listen" : "store");
-	if (!fits(c->name, 64))
-		return log_error(
-			E_USAGE,
-			"--name \"%s\": expected UTF-8 without control "
-			"characters, at most 64 bytes",
-			c->name);
+	if (!fleet_is_name(slice_of(c->name)))
+		return log_error(E_USAGE,
+				 "--name \"%s\": expected letters, digits, "
+				 "\".\", \"_\" and \"-\", at most %u of them",
+				 c->name, FLEET_NAME_MAX);
 	if (c->device)
 		return log_error(E_CONFIG,
 				 "--device %s: receiving into a GPU is not "

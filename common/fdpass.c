@@ -58,12 +58,16 @@ static bool is_live(const struct sockaddr_un *a)
 int fdpass_listen(const char *path, mode_t mode)
 {
 	struct sockaddr_un a;
+	struct stat st;
 	int fd, rc = address(&a, path);
 
 	if (rc < 0)
 		return rc;
 	if (is_live(&a))
 		return log_error(E_AGAIN, "%s: somebody listens there", path);
+	if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+		return log_error(E_CONFIG, "%s is there and is no socket",
+				 path);
 	if (unlink(path) == 0)
 		log_info("removed %s: who listened there has ended", path);
 	else if (errno != ENOENT)

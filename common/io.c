@@ -22,6 +22,15 @@
 #define TMP_PREFIX ".tmp."
 #define COPY_STEP (1u << 20) /* bytes */
 
+void io_open_std(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+		    open("/dev/null",
+			 fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			return;
+}
+
 /* Until n bytes or the end: count, or -1 with errno. */
 static ssize_t read_all(int fd, void *p, size_t n)
 {

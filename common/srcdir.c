@@ -2,6 +2,7 @@
 #include "err.h"
 #include "io.h"
 #include "log.h"
+#include "utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -120,11 +121,16 @@ static const char *bad_part(const char *p, size_t n)
 
 static const char *bad_byte(struct slice path)
 {
-	for (size_t i = 0; i < path.n; i++) {
-		if ((unsigned char)path.p[i] < 0x20 || path.p[i] == 0x7f)
+	for (size_t i = 0; i < path.n;) {
+		size_t n = utf8_print_len(path.p + i, path.n - i);
+
+		if (n == 0 && utf8_len(path.p + i, path.n - i) > 0)
 			return "a control character";
+		if (n == 0)
+			return "what is not UTF-8";
 		if (path.p[i] == '\\')
 			return "a backslash";
+		i += n;
 	}
 	return NULL;
 }
@@ -202,8 +208,11 @@ static int open_checked(const struct srcdir *d, const char *name)
 
 	if (path < 0 && (errno == ENOENT || errno == ENOTDIR))
 		return -E_NOINPUT;
+	/* What is wrong with these is the name, or a link. */
 	if (path < 0)
-		return log_errno(E_IO, "open %s/%s", d->path, name);
+		return log_errno(
+			errno == ELOOP || errno == ENAMETOOLONG ? E_DATA : E_IO,
+			"open %s/%s", d->path, name);
 	rc = check_place(d, name, path);
 	if (rc == 0) {
 		proc_fd(again, path);

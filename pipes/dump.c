@@ -408,12 +408,23 @@ static int dump_page(void (*page)(struct buf *))
 	return rc;
 }
 
+/* A page is about no file. */
+static bool wants_page(const struct dump_conf *conf)
+{
+	return conf->schema || conf->states || conf->reference;
+}
+
 int dump_run(const struct dump_conf *conf)
 {
+	const struct opt_list *args = &conf->common.args;
 	int rc;
 
 	signal(SIGPIPE, SIG_IGN);
-	if (conf->schema)
+	if (wants_page(conf) && args->n > 0)
+		rc = log_error(E_USAGE,
+			       "unexpected argument \"%s\" beside a page",
+			       args->v[0]);
+	else if (conf->schema)
 		rc = dump_page(msg_schema);
 	else if (conf->states)
 		rc = dump_page(states_text);

@@ -550,10 +550,7 @@ static void stop(struct shell *sh)
 	shell_mover_stop(sh);
 	if (sh->pool)
 		pool_stop(sh->pool);
-	if (sh->listener >= 0) {
-		sock_close(&sh->sock);
-		unlink(sh->path);
-	}
+	sock_close(&sh->sock);
 	shell_fd_close(sh);
 	sock_end();
 	pool_free(sh->pool);

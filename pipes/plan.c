@@ -7,6 +7,7 @@
 #include "pipes/stageconf.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The stage's own state. */
@@ -21,6 +22,18 @@ static int go_on(void *arg, const struct m_bucket *b)
 {
 	(void)b;
 	return stage_is_interrupted(arg) ? -E_AGAIN : 0;
+}
+
+/* A file is replaced by another name for its new contents: what is no file,
+ * as a device, would be gone. */
+static int check_target(const char *name)
+{
+	struct stat st;
+
+	if (stat(name, &st) < 0 || S_ISREG(st.st_mode))
+		return 0;
+	return log_error(E_USAGE, "-o %s: is there and is no regular file",
+			 name);
 }
 
 /* Builds the plan into a file named name.  s: the stage, for which the file
@@ -187,6 +200,8 @@ int plan_run(struct plan_conf *conf)
 		rc = plan_check_options(conf);
 	else if (conf->dry_run)
 		rc = plan_show(conf);
+	else if (conf->out && check_target(conf->out) < 0)
+		rc = -E_USAGE;
 	else if (conf->out)
 		rc = write_plan(conf, AT_FDCWD, conf->out, NULL, &end);
 	else

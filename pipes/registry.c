@@ -207,8 +207,10 @@ int registry_look(struct registry *r, const char *path)
 
 	init(r, path);
 	r->dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	/* E_NOINPUT would be told again, as of a registry that is not made. */
 	if (r->dirfd < 0 && errno != ENOENT)
-		rc = log_errno(E_IO, "open registry %s", path);
+		rc = log_errno(errno == EACCES ? E_PERM : E_CONFIG,
+			       "open registry %s", path);
 	if (r->dirfd < 0)
 		goto fail;
 	rc = check_dir(r);

@@ -333,3 +333,58 @@ all_end() {
 	still_one a
 	then_two a
 }
+
+# What is closed gets no other descriptor's meaning.
+@test "UX-04 stdin, stdout or stderr closed: no crash, no success, one line" {
+	local stage
+
+	checkpoint "$T/one" --size 256KiB
+	for stage in admit transfer commit; do
+		run --separate-stderr timeout 30 bash -c \
+			"weir-$stage --registry '$T/registry' <&-"
+		[ "$status" -ge 64 ] && [ "$status" -le 78 ]
+		assert_equal "${#stderr_lines[@]}" 1
+		[[ $stderr != *BUG* ]]
+	done
+	run --separate-stderr bash -c "weir-plan --help >&-"
+	one_line_error 74 "Bad file descriptor"
+	run --separate-stderr bash -c \
+		"weir-plan --source '$T/one' --engine ipc:///x --dry-run >&-"
+	one_line_error 74 "Bad file descriptor"
+	run bash -c \
+		"weir-plan --source '$T/one' --engine ipc:///x --dry-run 2>&- <&-"
+	assert_success
+}
+
+# They were removed, or replaced, with whatever they held.
+@test "UX-04 what is no file of ours is never replaced" {
+	checkpoint "$T/one" --size 256KiB
+	echo precious >"$T/x"
+	run --separate-stderr timeout 10 weir-engine --name a \
+		--store "$T/a" --listen "ipc://$T/x"
+	one_line_error 78 "$T/x" "no socket"
+	assert_equal "$(cat "$T/x")" precious
+	mv "$T/x" "$T/y.fd"
+	run --separate-stderr timeout 10 weir-engine --name a \
+		--store "$T/a" --listen "ipc://$T/y"
+	one_line_error 78 "$T/y.fd is there and is no socket"
+	assert_equal "$(cat "$T/y.fd")" precious
+	mkfifo "$T/fifo"
+	run --separate-stderr timeout 10 weir-plan --source "$T/one" \
+		--engine ipc:///x -o "$T/fifo"
+	one_line_error 64 "-o $T/fifo" "no regular file"
+	[ -p "$T/fifo" ]
+}
+
+@test "UX-09 the environment names what is none: one line, the right code" {
+	WEIR_REGISTRY=$T/run/../home/.. run --separate-stderr weir-status
+	assert_failure
+	touch "$T/file"
+	WEIR_REGISTRY=$T/file run --separate-stderr weir-status
+	one_line_error 78 "open registry $T/file" "Not a directory"
+	run --separate-stderr weir-engine --name a/b --store "$T/a" \
+		--listen "ipc://$T/a.sock"
+	one_line_error 64 'name "a/b"'
+	run --separate-stderr weir-dump --schema x
+	one_line_error 64 'unexpected argument "x"'
+}

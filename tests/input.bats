@@ -396,3 +396,18 @@ changed() {
 	assert_success
 	assert_output 'engine e0 native 2'
 }
+
+@test "IX-07 names that no file can have, and links in a circle" {
+	index "\"$(printf 'n%.0s' {1..300}).safetensors\""
+	refused 65 "File name too long"
+	rm -r "$T/c"
+	mkdir "$T/c"
+	tiny "$T/c/model.safetensors"
+	ln -s loop.txt "$T/c/loop.txt"
+	run "$BUILD/tests/srcdump" "$T/c"
+	refused 65 "loop.txt: Too many levels of symbolic links"
+	rm "$T/c/loop.txt"
+	touch "$T/c/"$'\xff.txt'
+	run "$BUILD/tests/srcdump" "$T/c"
+	refused 65 "source $T/c: file \"\\xff.txt\": what is not UTF-8 is not allowed"
+}
