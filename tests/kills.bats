@@ -11,17 +11,18 @@ KILL="$SRC/tests/kill"
 sum() { tail -n 1 <<<"$output"; }
 
 @test "I9 killed just before and just after named points: old or new, clean" {
-	run "$KILL/run" points --short --kills 12 --jobs 2
+	run "$KILL/run" points --short --story steady --kills 10 \
+		--jobs 2
 	echo "$output"
 	assert_success
 	[[ $(sum) == *" 0 broken, "* ]]
 }
 
 @test "I9 killed at random times of random pushes: old or new, clean" {
-	run "$KILL/run" chance --kills 12 --seed 1 --jobs 2
+	run "$KILL/run" chance --kills 8 --seed 1 --jobs 2
 	echo "$output"
 	assert_success
-	[[ $(sum) == "chance: 12 kills "*" 0 broken, "* ]]
+	[[ $(sum) == "chance: 8 kills "*" 0 broken, "* ]]
 }
 
 # checks WORDS LINE...: is a history of these lines refused, and why?
