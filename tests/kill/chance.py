@@ -19,6 +19,7 @@ VICTIMS = ("plan", "admit", "transfer", "transfer", "commit", "commit",
            "engine", "push")
 SIZES = ("128KiB", "512KiB", "2MiB", "6MiB")
 ENGINES = ("a", "b", "c")
+FEW = 100           # kills, of which nothing is said about the average
 REMEMBERED = 8      # durations that say how long a push takes
 
 
@@ -181,5 +182,6 @@ def main(args):
     print(f"chance: {sum(work.done.values())} kills from seed {args.seed}, "
           f"{inside} inside a run, {len(work.broken)} broken, at most "
           f"{work.again} bytes sent again, {args.polls} looks of readers")
-    f.expect(inside * 5 >= args.kills * 2, "too few landed inside a run")
+    f.expect(inside * 5 >= args.kills * 2 or args.kills < FEW,
+             "too few landed inside a run")
     return 1 if work.broken else 0

@@ -226,5 +226,6 @@ def main(args):
         print(f"  BROKEN {text}")
     print(f"points: {total - len(work.missed)} of {total} kills, "
           f"{len(work.broken)} broken, {args.polls} looks of readers")
-    f.expect(len(work.missed) * 20 <= total, "too many points were not met")
+    f.expect(len(work.missed) <= max(3, total // 20),
+             "too many points were not met")
     return 1 if work.broken else 0
