@@ -548,23 +548,17 @@ static bool all_sealed(const void *m, const void *event)
 	return t->waiting == 0 && t->nopen == 0;
 }
 
-static void hash_rest(void *m, const void *event)
-{
-	(void)event;
-	EMIT(m, XF_HASH_REST, 0);
-}
-
-static void drained(void *m, const void *event)
-{
-	(void)event;
-	EMIT(m, XF_SAY_DRAINED, 0);
-}
-
-static void stop(void *m, const void *event)
-{
-	(void)event;
-	EMIT(m, XF_STOP, 0);
-}
+/* clang-format off */
+#define EMITS(name, what)						\
+	static void name(void *m, const void *event)			\
+	{								\
+		(void)event;						\
+		EMIT(m, what, 0);					\
+	}
+/* clang-format on */
+EMITS(hash_rest, XF_HASH_REST)
+EMITS(drained, XF_SAY_DRAINED)
+EMITS(stop, XF_STOP)
 
 /* clang-format off */
 #define ROW(from, on, when, act, to, why)				\
@@ -644,8 +638,9 @@ static const struct fsm_edge edges[] = {
 	DEAF(XF_EV_COMMIT_UP), DEAF(XF_EV_HELD), DEAF(XF_EV_GRANT),
 	DEAF(XF_EV_READY), DEAF(XF_EV_DIGEST), DEAF(XF_EV_MOVED),
 	DEAF(XF_EV_ACK), DEAF(XF_EV_SEAL), DEAF(XF_EV_FINISHED),
-	DEAF(XF_EV_PLACED), DEAF(XF_EV_FAULT), DEAF(XF_EV_EXCLUDE), DEAF(XF_EV_SEVERED),
-	DEAF(XF_EV_VERIFIED), DEAF(XF_EV_ABORT), DEAF(XF_EV_GO),
+	DEAF(XF_EV_PLACED), DEAF(XF_EV_FAULT), DEAF(XF_EV_EXCLUDE),
+	DEAF(XF_EV_SEVERED), DEAF(XF_EV_VERIFIED), DEAF(XF_EV_ABORT),
+	DEAF(XF_EV_GO),
 };
 /* clang-format on */
 

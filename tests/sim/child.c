@@ -85,14 +85,6 @@ void child_kill(struct child *c)
 	*c = (struct child)CHILD_NONE;
 }
 
-/* Movers of transports are no part of these worlds. */
-int child_start_with(struct child *c, const char *what, const char *command,
-		     const char *const *env, int fd)
-{
-	(void)fd;
-	return child_start(c, what, command, env);
-}
-
 int child_step(struct child *c)
 {
 	const struct file *f = fd_get(c->pidfd);
