@@ -4,12 +4,14 @@
 #include "pipes/commit.h"
 #include "pipes/engine.h"
 #include "pipes/homing.h"
+#include "pipes/nccl_group.h"
 #include "pipes/supervise.h"
 #include "pipes/transfer.h"
 
 static const struct fsm_table *const machines[] = {
-	&admit_table,  &commit_table,	 &engine_gate_table, &engine_slot_table,
-	&homing_table, &supervise_table, &transfer_table,
+	&admit_table,	    &commit_table,   &engine_gate_table,
+	&engine_slot_table, &homing_table,   &nccl_group_table,
+	&supervise_table,   &transfer_table,
 };
 
 static void edge_text(struct buf *out, const struct fsm_table *t,
