@@ -396,7 +396,7 @@ static int take_request(struct tcpstore *s, struct tcpstore_peer *p,
 	struct slice in = { p->in.p + *done, p->in.n - *done };
 	int rc;
 
-	if (in.n == 0 || in.n < p->need || p->out.n >= TCPSTORE_REPLY_MAX)
+	if (in.n < p->need || p->out.n >= TCPSTORE_REPLY_MAX)
 		return 0;
 	rc = tcpstore_request_parse(&s->now, &p->dialect, in, &p->need, p->why);
 	if (rc <= 0)
@@ -411,22 +411,22 @@ int tcpstore_feed(struct tcpstore *s, struct tcpstore_peer *p,
 		  struct slice bytes)
 {
 	size_t done = 0;
-	int rc;
+	int rc = 1;
 
 	if (memory_of(s) + bytes.n > TCPSTORE_MEMORY_MAX)
 		return refuse(p, "the store's %u bytes are full",
 			      TCPSTORE_MEMORY_MAX);
 	buf_add(&p->in, bytes.p, bytes.n);
-	do
+	while (rc > 0 && done < p->in.n)
 		rc = take_request(s, p, &done);
-	while (rc > 0);
 	p->in.n -= done;
-	memmove(p->in.p, p->in.p + done, p->in.n);
+	if (done > 0)
+		memmove(p->in.p, p->in.p + done, p->in.n);
 	if (p->in.n == 0)
 		buf_release(&p->in);
-	if (rc == 0 && p->in.n >= TCPSTORE_REQUEST_MAX)
+	if (rc >= 0 && p->in.n >= TCPSTORE_REQUEST_MAX)
 		return refuse(p, "it sends on, and reads no answer");
-	return rc;
+	return rc < 0 ? rc : 0;
 }
 
 uint64_t tcpstore_joined(const struct tcpstore *s)
