@@ -692,17 +692,3 @@ uint8_t commit_exit(const struct commit *c)
 		return 1;
 	return (uint8_t)err_exit_code(-(int)c->code);
 }
-
-int commit_number(const struct commit_numbers *n, uint64_t *out)
-{
-	uint64_t top = n->decided > n->served ? n->decided : n->served;
-
-	if (n->asked_is_decided)
-		return -E_AGAIN;
-	if (n->asked && n->asked <= top)
-		return -E_DATA;
-	if (top == UINT64_MAX)
-		return -E_DATA;
-	*out = n->asked ? n->asked : top + 1;
-	return 0;
-}

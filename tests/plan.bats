@@ -324,11 +324,8 @@ refuses() {
 	[ ! -e "$T/plan" ]
 }
 
-@test "kinds and transports that are not built are named" {
+@test "transports that are not built are named" {
 	checkpoint w=1
-	run --separate-stderr weir-plan --source "$T/c" -o "$T/plan" \
-		--engine sglang=http://127.0.0.1:1
-	one_line_error 78 "kind sglang needs workers" "not built yet"
 	plan --transport cuda-ipc
 	one_line_error 64 "transport cuda-ipc: not built yet"
 	plan --transport pigeon
