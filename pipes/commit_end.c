@@ -321,6 +321,17 @@ static void tell_swapped(struct commit_io *c, const struct engine *e)
 	registry_ledger(&c->reg, &ev);
 }
 
+/* What ended the run, or left it out, was an error, and has been said. */
+static void tell_away(const struct engine *e, bool forward)
+{
+	static const char to[] = "it goes into the registry's attention";
+
+	if (forward)
+		log_error(E_UNAVAIL, "%s; %s", e->cause, to);
+	else
+		log_warn("%s; %s", e->cause, to);
+}
+
 void commit_brought(struct commit_io *c, struct engine *e, bool home)
 {
 	bool forward = c->m.published && !c->m.engine[e->id].out;
@@ -328,9 +339,7 @@ void commit_brought(struct commit_io *c, struct engine *e, bool home)
 	if (home && forward)
 		tell_swapped(c, e);
 	if (!home) {
-		log_error(E_UNAVAIL,
-			  "%s; it goes into the registry's attention",
-			  e->cause);
+		tell_away(e, forward);
 		events_tell(&c->s->events,
 			    &HAPPENED("lagging", .engine = e->name,
 				      .cause = e->cause));

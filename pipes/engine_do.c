@@ -480,6 +480,16 @@ static void answer(struct shell *sh, enum en_ev req)
 	shell_answer(sh, to, &m);
 }
 
+/* What takes long may end when who asked has been replaced (I10); the newer
+ * one asks for itself. */
+static bool is_overtaken(const struct shell *sh, enum en_ev req)
+{
+	const struct asker *to = &sh->asker[req];
+
+	return (req == EN_FINISH || req == EN_LOAD) &&
+	       to->instance < sh->m.fence.instance[to->stage];
+}
+
 static void reach_source(struct shell *sh)
 {
 	if (sh->now->type == M_enroll)
@@ -496,7 +506,11 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 		  a->what <= EN_DO_REFUSE ? engine_event_name(a->req) : "");
 	switch (a->what) {
 	case EN_DO_REPLY:
-		answer(sh, a->req);
+		if (is_overtaken(sh, a->req))
+			shell_refuse(sh, &sh->asker[a->req], -E_FENCED, ID_NONE,
+				     "a newer instance has asked since");
+		else
+			answer(sh, a->req);
 		break;
 	case EN_DO_REFUSE:
 		shell_refuse(sh, &sh->asker[a->req], a->code,

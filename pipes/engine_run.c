@@ -285,13 +285,16 @@ static int pass_fence(struct shell *sh, const struct asked *a)
 }
 
 /* One request of a kind is pending at most: the newer one is answered. */
-static void take_over(struct shell *sh, enum en_ev req,
+static void take_over(struct shell *sh, const struct asked *a,
 		      const struct asker *from)
 {
-	if (sh->m.pending[req])
-		shell_refuse(sh, &sh->asker[req], -E_AGAIN, ID_NONE,
-			     "asked again since");
-	sh->asker[req] = *from;
+	struct asker *to = &sh->asker[a->ev.on];
+
+	if (sh->m.pending[a->ev.on])
+		shell_refuse(sh, to, -E_AGAIN, ID_NONE, "asked again since");
+	*to = *from;
+	to->stage = a->fence->stage;
+	to->instance = a->fence->instance;
 }
 
 static void take_wanted(struct shell *sh, struct store_slot *wanted,
@@ -331,7 +334,7 @@ void shell_request(struct shell *sh, const struct asker *from,
 	}
 	if (m->type == M_begin)
 		take_wanted(sh, &wanted, &m->begin);
-	take_over(sh, a.ev.on, from);
+	take_over(sh, &a, from);
 	sh->now = m;
 	shell_step(sh, &a.ev);
 	sh->now = NULL;

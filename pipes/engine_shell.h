@@ -42,6 +42,8 @@ struct asker {			/* of a pending request */
 	struct sock_peer peer;
 	uint64_t seq;
 	struct conn *conn;	/* set: it came there */
+	unsigned stage;		/* who asked, as the fence let it pass */
+	uint32_t instance;
 };
 
 struct waiting {		/* a reply at the high-water mark */

@@ -362,7 +362,8 @@ static void act(struct push *p, struct child *c, enum sup_action a)
 			give_up(p);
 		break;
 	case SUP_TERMINATE:
-		log_warn("%s ended with %d, and is not started again; giving "
+		/* It has said why itself. */
+		log_info("%s ended with %d, and is not started again; giving "
 			 "up",
 			 stages[c->id].spec->program, p->sup.stage[c->id].code);
 		give_up(p);

@@ -108,7 +108,7 @@ load cases
 	# Too few are left: stopped, with the cause.
 	fleet a c d
 	run --separate-stderr push "$T/one" --min-engines 2 \
-		--engine-timeout 500ms
+		--engine-timeout 300ms
 	refused 69 "engine c" retired d
 	assert_equal "$(serving a)" 5
 	# Who has caught up takes part again.
@@ -261,15 +261,21 @@ load cases
 		one_error "$transport"
 		still_one a
 	done
-	for kind in sglang vllm nonsense; do
+	# kind, what it may give as proof, and why it cannot take part
+	while read -r kind proof code why; do
 		fleet a
 		printf '  - name: h\n    kind: %s\n    url: http://127.0.0.1:1\n' \
-			$kind >>"$T/fleet.yaml"
-		run --separate-stderr push "$T/two"
-		assert_equal "$status" 78
-		one_error "$kind"
+			"$kind" >>"$T/fleet.yaml"
+		run --separate-stderr push "$T/two" --accept-proof "$proof"
+		assert_equal "$status" "$code"
+		one_error "$why"
 		still_one a
-	done
+	done <<-'END'
+	sglang copied 69 127.0.0.1:1
+	sglang ack 69 127.0.0.1:1
+	vllm ack 69 127.0.0.1:1
+	nonsense ack 78 nonsense
+	END
 	then_two a
 }
 

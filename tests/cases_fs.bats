@@ -61,7 +61,7 @@ load cases
 	run --separate-stderr push "$T/two" --min-engines 1
 	assert_equal "$status" 3
 	[[ $stderr == *"b is excluded: engine b"*"has room for"* ]]
-	[[ $stderr != *error* ]]
+	one_error "b is excluded"
 	assert_equal "$(serving a)" 2
 }
 

@@ -165,7 +165,7 @@ make_run() {
 		assert_line --regexp "^$machine "
 	done
 	assert_equal "${#lines[@]}" "$(grep -cE \
-		'^[a-z]+( [a-z0-9_-]+){2,3}( \?)? -> [a-z0-9_-]+( \(.*\))?$' \
+		'^[a-z-]+( [a-z0-9_-]+){2,3}( \?)? -> [a-z0-9_-]+( \(.*\))?$' \
 		<<<"$output")"
 }
 
