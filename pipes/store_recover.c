@@ -186,10 +186,23 @@ static int sweep(struct store *s)
 	return rc;
 }
 
+/* What a killed process moved and did not sync is believed once it is
+ * durable: a power cut must not take back what is said to be served. */
+static int sync_names(const struct store *s)
+{
+	int rc = store_sync_dir(s, "versions");
+
+	if (rc >= 0)
+		rc = store_sync_dir(s, "staging");
+	return rc < 0 ? rc : io_fsync_dir(s->dirfd);
+}
+
 int store_recover(struct store *s)
 {
 	int rc = sweep(s);
 
+	if (rc >= 0)
+		rc = sync_names(s);
 	if (rc >= 0)
 		rc = recover_versions(s);
 	if (rc >= 0)
