@@ -334,7 +334,6 @@ static int load(struct store *s, struct store_slot *slot)
 	}
 	if (rc == 0)
 		rc = fetch_run(&f);
-	slot->post_load = xstrdup("");
 	if (rc == 0)
 		rc = seal_run(&seal);
 	if (rc == 0)

@@ -299,10 +299,11 @@ static void await(void *arg)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
-	struct wait *w = calloc(1, sizeof(*w));
+	struct wait *w;
 
 	(void)flags;
 	REFUSE_IF_STUCK;
+	w = calloc(1, sizeof(*w));
 	pthread_mutex_lock(&e->lock);
 	*w = (struct wait){ e, e->recorded };
 	e->users++;
