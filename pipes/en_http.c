@@ -303,6 +303,8 @@ static void ask_server(struct http_engine *h)
 
 	if (h->older)
 		q.path = row->older;
+	if (*h->script == HO_LOAD && !h->asking)
+		h->told_before = !h->path[0] || http_is_loaded(h);
 	/* Time to ask what became of it. */
 	q.ms = http_left_ms(h);
 	if (row->ask && !h->asking)

@@ -97,6 +97,7 @@ struct http_engine {
 	unsigned tries;
 	bool older;			/* the operation's older path */
 	bool answered;			/* the ask was */
+	bool told_before;		/* the path to load, before the load */
 	int64_t paused_ms;		/* when it had been; 0: not by us */
 	long status;			/* of the answer at hand */
 	/* what it says of itself */
@@ -130,8 +131,8 @@ void http_engine_both(struct engine *e, const struct engine_ask *ask);
 void http_engine_server(struct engine *e, const struct engine_ask *ask);
 
 /* For rows. */
-/* The directory that the call at hand loads, absolute. */
-const char *http_load_path(const struct http_engine *h);
+/* The directory that the call at hand loads, absolute; perhaps in out. */
+const char *http_load_path(const struct http_engine *h, char out[ENGINE_PATH]);
 int64_t http_left_ms(const struct http_engine *h);
 LOG_PRINTF(3, 4)
 int http_say(struct http_engine *h, int rc, const char *fmt, ...);
@@ -143,6 +144,9 @@ bool http_is_told(const struct http_engine *h);
 bool http_is_paused(const struct http_engine *h);
 bool http_is_running(const struct http_engine *h);
 bool http_is_loaded(const struct http_engine *h);
+/* The same, of a load whose answer was lost: a path that it told before says
+ * nothing of it. */
+bool http_has_loaded(const struct http_engine *h);
 /* Another start than last time: restarted. */
 void http_take_start(struct http_engine *h, const struct doc *start);
 /* Served under another name than the fleet's model; a path is no name. */

@@ -29,9 +29,8 @@ int64_t http_left_ms(const struct http_engine *h)
 	return left > 0 ? left : 1;
 }
 
-const char *http_load_path(const struct http_engine *h)
+const char *http_load_path(const struct http_engine *h, char out[ENGINE_PATH])
 {
-	static char path[ENGINE_PATH];
 	const struct engine *e = h->e;
 	char name[STORE_NAME_SIZE];
 
@@ -42,8 +41,8 @@ const char *http_load_path(const struct http_engine *h)
 	/* The store serves it already when a swap comes to load. */
 	store_name(name, h->job[0].call == EC_SWAP ? "versions" : "staging",
 		   e->goal->version);
-	snprintf(path, sizeof path, "%.4000s/%s", e->part[0].facts.store, name);
-	return path;
+	snprintf(out, ENGINE_PATH, "%.4000s/%s", e->part[0].facts.store, name);
+	return out;
 }
 
 /* The number in canonical form, or 0. */
@@ -104,7 +103,14 @@ bool http_is_running(const struct http_engine *h)
 
 bool http_is_loaded(const struct http_engine *h)
 {
-	return strcmp(h->path, http_load_path(h)) == 0;
+	char path[ENGINE_PATH];
+
+	return strcmp(h->path, http_load_path(h, path)) == 0;
+}
+
+bool http_has_loaded(const struct http_engine *h)
+{
+	return !h->told_before && http_is_loaded(h);
 }
 
 static void sum_of(const struct doc *d, struct digest *out)

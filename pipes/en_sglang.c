@@ -26,7 +26,9 @@ static void abort_body(const struct http_engine *h, struct jsonw *j)
 
 static void load_body(const struct http_engine *h, struct jsonw *j)
 {
-	jsonw_str(j, "model_path", http_load_path(h));
+	char path[ENGINE_PATH];
+
+	jsonw_str(j, "model_path", http_load_path(h, path));
 	jsonw_bool(j, "abort_all_requests", false);
 	jsonw_bool(j, "is_async", false);
 	jsonw_bool(j, "torch_empty_cache", false);
@@ -229,7 +231,7 @@ static const struct http_dialect sglang = {
 		[HO_LOAD] = { .method = "POST",
 			      .path = "/update_weights_from_disk",
 			      .body = load_body, .key = "success",
-			      .ask = HO_LOADED, .is_done = http_is_loaded },
+			      .ask = HO_LOADED, .is_done = http_has_loaded },
 		[HO_LOADED] = { INFO, .take = take_path },
 		[HO_SUM] = { .method = "POST", .path = "/weights_checker",
 			     .body = sum_body, .key = "success",

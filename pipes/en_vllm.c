@@ -11,9 +11,11 @@
 
 static void load_body(const struct http_engine *h, struct jsonw *j)
 {
+	char path[ENGINE_PATH];
+
 	jsonw_str(j, "method", "reload_weights");
 	jsonw_object(j, "kwargs");
-	jsonw_str(j, "weights_path", http_load_path(h));
+	jsonw_str(j, "weights_path", http_load_path(h, path));
 	jsonw_end(j);
 	jsonw_i64(j, "timeout", http_left_ms(h) / 1000 + 1);
 }

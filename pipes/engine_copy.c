@@ -180,6 +180,8 @@ void shell_ack(struct shell *sh, const struct asker *to, uint32_t bucket)
 	const struct fill_bucket *b = &sh->fill.bucket[bucket];
 	struct msg m = { .type = M_ack };
 
+	if (shell_is_overtaken(sh, to))
+		return;
 	for (uint32_t i = 0; i < sh->m.workers; i++) {
 		m.ack = (struct m_ack){
 			.seq = to->seq,

@@ -480,14 +480,10 @@ static void answer(struct shell *sh, enum en_ev req)
 	shell_answer(sh, to, &m);
 }
 
-/* What takes long may end when who asked has been replaced (I10); the newer
- * one asks for itself. */
 static bool is_overtaken(const struct shell *sh, enum en_ev req)
 {
-	const struct asker *to = &sh->asker[req];
-
 	return (req == EN_FINISH || req == EN_LOAD) &&
-	       to->instance < sh->m.fence.instance[to->stage];
+	       shell_is_overtaken(sh, &sh->asker[req]);
 }
 
 static void reach_source(struct shell *sh)

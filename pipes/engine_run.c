@@ -297,6 +297,11 @@ static void take_over(struct shell *sh, const struct asked *a,
 	to->instance = a->fence->instance;
 }
 
+bool shell_is_overtaken(const struct shell *sh, const struct asker *to)
+{
+	return to->instance < sh->m.fence.instance[to->stage];
+}
+
 static void take_wanted(struct shell *sh, struct store_slot *wanted,
 			const struct m_begin *b)
 {

@@ -151,6 +151,9 @@ void shell_answer(struct shell *sh, const struct asker *to,
 		  const struct msg *m);
 void shell_refuse(struct shell *sh, const struct asker *to, int code,
 		  uint32_t bucket, const char *cause);
+/* What takes long may end when who asked has been replaced (I10): it is not
+ * answered, for the newer one asks for itself. */
+bool shell_is_overtaken(const struct shell *sh, const struct asker *to);
 
 void shell_made(struct shell *sh);	/* sh->make came back */
 void shell_checked_link(struct shell *sh);	/* sh->seal did, for a link */

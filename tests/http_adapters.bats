@@ -246,6 +246,7 @@ know_when_asked() {
 	local fault
 
 	for fault in lost 500ok; do
+		serve a sglang
 		faults a "POST:/update_weights_from_disk $fault 1" \
 			"POST:/update_weight_version $fault 1" \
 			"POST:/continue_generation $fault 1" \
@@ -259,7 +260,6 @@ know_when_asked() {
 }
 
 @test "HT-05 FL-05 an answer that is lost is asked for, not sent again" {
-	serve a sglang
 	know_when_asked
 }
 
@@ -337,6 +337,16 @@ rolls_back() {
 	: >"$T/calls"
 	serve a vllm
 	rolls_back vllm
+}
+
+@test "HT-05 VF-05 a load is not done because its path was told before" {
+	serve a sglang
+	faults a "POST:/update_weights_from_disk close 1"
+	client sglang poisoned rollback previous=/models/first probe abort
+	assert_line --partial "outcome unknown"
+	refute_line "abort ok"
+	run order
+	refute_output --partial resume
 }
 
 @test "a key goes along, and is not shown" {

@@ -18,6 +18,24 @@ load helpers
 	refute_output --partial "$first"
 }
 
+@test "a seed that breaks says how it is run again, with the fewest faults" {
+	local args
+
+	run -1 "$BUILD/tests/sim/sim" --mutant=abort_not_heard --seeds=2000
+	assert_output --regexp 'seeds/s, [0-9.]+ simulated hours per minute'
+	assert_line --regexp '^seed [0-9]+: I6: '
+	broke=$(sed -n 's/^seed [0-9]*: //p' <<<"$output")
+	read -ra args < <(sed -n 's/^  replay: sim //p' <<<"$output")
+	assert_regex "${args[1]}" '^--only=[0-9]'
+	# As many faults are told of as are needed.
+	assert_equal "$(grep -c '^  fault' <<<"$output")" \
+		"$(tr -cd , <<<"${args[1]}," | wc -c)"
+	run -1 "$BUILD/tests/sim/sim" "${args[@]}"
+	assert_line "$broke"
+	# Without them nothing breaks.
+	run -0 "$BUILD/tests/sim/sim" "${args[0]}" --only=23 "${args[2]}"
+}
+
 @test "each mutant is found by an invariant" {
 	if "$BUILD/tests/sim/sim" --is-slow; then
 		skip "the sanitizers' build takes too long"

@@ -1,6 +1,7 @@
 #include "count.h"
 
 #include "common/fsm.h"
+#include "rows.h"
 #include "world.h"
 
 #include <ctype.h>
@@ -111,34 +112,53 @@ void counts_add(struct counts *to, const struct counts *c)
 	counts = mine;
 }
 
-static void print_table(const struct fsm_table *t, const uint32_t *row)
+#define OFTEN 100
+
+static void print_row(const struct fsm_table *t, size_t row, uint32_t crossed,
+		      const char *why)
 {
-	size_t met = 0, often = 0;
+	struct buf text = { 0 };
 
-	for (size_t i = 0; i < t->nedges; i++) {
-		met += row[i] > 0;
-		often += row[i] >= 100;
-	}
-	printf("machine %-10s %3zu edges, %3zu crossed, %3zu at least 100 "
-	       "times\n",
-	       t->name, t->nedges, met, often);
-	for (size_t i = 0; i < t->nedges; i++) {
-		const struct fsm_edge *e = &t->edges[i];
-
-		if (row[i] < 100)
-			printf("  %5u  %s %s -> %s%s%s\n", row[i],
-			       t->states[e->from], t->events[e->on],
-			       t->states[e->to], e->why ? ": " : "",
-			       e->why ? e->why : "");
-	}
+	row_text(&text, t, row);
+	printf("  %5u  %s", crossed, buf_cstr(&text));
+	if (why)
+		printf("  [%s%s]", crossed ? "AND YET: " : "", why);
+	printf("\n");
+	buf_release(&text);
 }
 
-void counts_print(const struct counts *c)
+/* Those that are crossed less often, and why; how many are, that never should
+ * be. */
+static size_t print_table(const struct fsm_table *t, const uint32_t *row)
 {
+	size_t often = 0, seldom = 0, never = 0, wrong = 0;
+
+	for (size_t i = 0; i < t->nedges; i++) {
+		const char *why = row_never(t, i);
+
+		never += why != NULL;
+		wrong += why && row[i];
+		often += !why && row[i] >= OFTEN;
+		seldom += !why && row[i] < OFTEN;
+	}
+	printf("machine %-11s %3zu rows: %3zu crossed at least %d times, "
+	       "%2zu seldom, %2zu never\n",
+	       t->name, t->nedges, often, OFTEN, seldom, never);
+	for (size_t i = 0; i < t->nedges; i++)
+		if (row_never(t, i) || row[i] < OFTEN)
+			print_row(t, i, row[i], row_never(t, i));
+	return wrong;
+}
+
+size_t counts_print(const struct counts *c)
+{
+	size_t wrong = 0;
+
 	for (int i = 0; i < COUNT_TABLES && c->edges[i].table; i++)
-		print_table(c->edges[i].table, c->edges[i].row);
+		wrong += print_table(c->edges[i].table, c->edges[i].row);
 	printf("durable moves: crossed, died before, died after\n");
 	for (uint32_t i = 0; i < c->nmoves; i++)
 		printf("  %8u %6u %6u  %s\n", c->moves[i].crossed,
 		       c->moves[i].before, c->moves[i].after, c->moves[i].name);
+	return wrong;
 }

@@ -6,6 +6,7 @@
 #ifndef WEIR_SIM_COUNT_H
 #define WEIR_SIM_COUNT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define COUNT_TABLES 8
@@ -31,6 +32,7 @@ void count_move(const char *who, const char *does, const char *what);
 /* The process died: what it was about to do, what it did last. */
 void count_death(const char *next, const char *last);
 void counts_add(struct counts *to, const struct counts *c);
-void counts_print(const struct counts *c);
+/* How many rows are crossed that rows.h says never are. */
+size_t counts_print(const struct counts *c);
 
 #endif

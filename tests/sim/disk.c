@@ -4,7 +4,7 @@
  * was changed since may be there after a power cut or not: of content each
  * SECTOR for itself (torn writes), of names any prefix in the order of the
  * changes (a journal), or, for half of the seeds, of each directory a prefix
- * of its own (no order between directories).
+ * of its own (no order between directories).  A rename is whole.
  */
 #include "sim.h"
 
@@ -354,20 +354,52 @@ static bool is_safe(const struct change *c)
 	return c->safe;
 }
 
-static void make_safe(struct change *c)
+static void make_safe(size_t i);
+
+static void make_all_safe(size_t from, size_t end, const struct change *like,
+			  bool (*is_bound)(const struct change *,
+					   const struct change *))
 {
+	for (size_t i = from; i < end; i++)
+		if (!changes[i].safe && is_bound(&changes[i], like))
+			make_safe(i);
+}
+
+static bool is_same_name(const struct change *a, const struct change *b)
+{
+	return a->dir == b->dir && strcmp(a->name, b->name) == 0;
+}
+
+static bool is_same_group(const struct change *a, const struct change *b)
+{
+	return a->group == b->group;
+}
+
+/* After those of the same name that came before; a rename is whole, in both
+ * directories. */
+static void make_safe(size_t i)
+{
+	struct change *c = &changes[i];
+
+	make_all_safe(0, i, c, is_same_name);
 	c->safe = true;
 	if (c->add)
 		entries_put(&c->dir->in_safe, c->name, c->node);
 	else
 		entries_take(&c->dir->in_safe, c->name);
+	make_all_safe(0, nchanges, c, is_same_group);
+}
+
+static bool is_same_dir(const struct change *a, const struct change *b)
+{
+	return a->dir == b->dir;
 }
 
 static void sync_dir(struct node *dir)
 {
-	for (size_t i = 0; i < nchanges; i++)
-		if (changes[i].dir == dir)
-			make_safe(&changes[i]);
+	const struct change like = { .dir = dir };
+
+	make_all_safe(0, nchanges, &like, is_same_dir);
 	forget_changes(is_safe);
 }
 
@@ -446,11 +478,10 @@ static void settle_journal(void)
 
 	cut = first + rng_below(&sim.rng, last_group + 2 - first);
 	for (size_t i = 0; i < nchanges; i++)
-		if (changes[i].group < cut)
-			make_safe(&changes[i]);
+		if (changes[i].group < cut && !changes[i].safe)
+			make_safe(i);
 }
 
-/* Groups that touch two directories are whole: the later one decides. */
 static void settle_apart(void)
 {
 	uint64_t salt = rng_next(&sim.rng);
@@ -459,8 +490,9 @@ static void settle_apart(void)
 		struct rng r = { salt ^ changes[i].dir->ino };
 		uint64_t span = last_group + 2 - changes[0].group;
 
-		if (changes[i].group < changes[0].group + rng_below(&r, span))
-			make_safe(&changes[i]);
+		if (changes[i].group < changes[0].group + rng_below(&r, span) &&
+		    !changes[i].safe)
+			make_safe(i);
 	}
 }
 

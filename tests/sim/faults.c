@@ -160,7 +160,7 @@ void world_befall(void *arg_)
 		 fault_names[f->kind], f->who);
 	switch (f->kind) {
 	case FAULT_CUT:
-		net_cut(&r);
+		net_cut(&r, f->steps & 1 ? "ipc:///run/" : "");
 		break;
 	case FAULT_STALL:
 		net_stall(&r, f->len);
@@ -210,11 +210,47 @@ void world_entered(const struct fsm_table *machine, uint8_t state)
 		struct fault *f = &world.fault[i];
 
 		if (f->machine != machine || f->state != state || f->met ||
-		    f->push != world.now || !(world.only >> i & 1))
+		    f->push != world.now || (f->again && !sim.p->again) ||
+		    !(world.only >> i & 1))
 			continue;
 		f->met = true;
 		sim_at(sim.now + f->when, world_befall, f);
 	}
+}
+
+static int64_t soon(struct rng *r)
+{
+	return (int64_t)rng_below(r, rng_one_in(r, 2) ? SIM_MS : SOON_NS);
+}
+
+/* Will a machine of that push ever be there? */
+static bool is_possible(const struct fault *f)
+{
+	enum push_kind kind = world.push[f->push].kind;
+
+	if (f->machine == &admit_table)
+		return f->state != ADM_HOLD &&
+		       (f->state != ADM_HASH || kind == PUSH_AGAIN);
+	if (f->machine != &commit_table)
+		return true;
+	switch (f->state) {
+	case CS_HOLD:
+	case CS_RELOAD:
+		return world.in_place;
+	case CS_HASH:
+		return kind == PUSH_AGAIN;
+	case CS_SEEK:
+		return kind == PUSH_JOIN || kind == PUSH_BACK;
+	default:
+		return true;
+	}
+}
+
+static void choose_state(struct rng *r, struct fault *f)
+{
+	do
+		f->state = (uint8_t)rng_below(r, f->machine->nstates);
+	while (!is_possible(f));
 }
 
 static void choose_moment(struct rng *r, struct fault *f)
@@ -224,8 +260,8 @@ static void choose_moment(struct rng *r, struct fault *f)
 		return;
 	}
 	f->machine = machines[rng_below(r, COUNT(machines))];
-	f->state = (uint8_t)rng_below(r, f->machine->nstates);
-	f->when = (int64_t)rng_below(r, rng_one_in(r, 2) ? SIM_MS : SOON_NS);
+	choose_state(r, f);
+	f->when = soon(r);
 }
 
 static int64_t length(struct rng *r)
@@ -250,6 +286,35 @@ void world_make_fault(struct rng *r, struct fault *f)
 		f->who = (uint32_t)rng_below(r, world.engines);
 	else if (f->kind == FAULT_DISK && rng_one_in(r, 2))
 		f->who = STAGE_N + (uint32_t)rng_below(r, world.engines);
+}
+
+/* What comes to a stage while it does again what was done before. */
+void world_make_couple(struct rng *r, struct fault first[2])
+{
+	static const struct {
+		enum stage_id stage;
+		const struct fsm_table *machine;
+	} of[] = {
+		{ STAGE_COMMIT, &commit_table },
+		{ STAGE_COMMIT, &commit_table },
+		{ STAGE_TRANSFER, &transfer_table },
+		{ STAGE_ADMIT, &admit_table },
+	};
+	size_t which = rng_below(r, COUNT(of));
+	const struct fsm_table *m = of[which].machine;
+
+	world_make_fault(r, &first[0]);
+	world_make_fault(r, &first[1]);
+	first[0].kind = FAULT_KILL_STAGE;
+	first[0].who = of[which].stage;
+	first[0].steps = rng_below(r, 20);
+	first[1].push = first[0].push;
+	first[1].again = true;
+	for (int i = 0; i < 2; i++) {
+		first[i].machine = m;
+		choose_state(r, &first[i]);
+		first[i].when = soon(r);
+	}
 }
 
 /* One digest of an ack or a receipt is another; commit and transfer find out,

@@ -138,6 +138,7 @@ void http_call(struct http *h, const struct http_request *q, http_fn *fn,
 	k->pid = sim.p->pid;
 	k->due = sim.now + q->ms * SIM_MS;
 	k->ask.server = h->server;
+	k->ask.pid = sim.p->pid;
 	k->ask.posts = strcmp(q->method, "POST") == 0;
 	snprintf(k->ask.path, sizeof k->ask.path, "%s", q->path);
 	snprintf(k->ask.body, sizeof k->ask.body, "%.*s", (int)q->body.n,

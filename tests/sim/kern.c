@@ -52,6 +52,7 @@ static void add_task(struct proc *p, struct task *t)
 		if (p->task[i])
 			continue;
 		p->task[i] = t;
+		p->ntasks++;
 		return;
 	}
 	abort();
@@ -267,13 +268,14 @@ static struct task *choose(int64_t *due)
 
 	*due = SIM_NEVER;
 	for (struct proc *p = sim.procs; p; p = p->next) {
-		if (p->stopped)
-			continue;
-		for (int i = 0; i < TASKS_MAX; i++) {
+		int left = p->stopped ? 0 : p->ntasks;
+
+		for (int i = 0; left > 0; i++) {
 			struct task *t = p->task[i];
 
 			if (!t)
 				continue;
+			left--;
 			if (is_ready(t))
 				ready[n++] = t;
 			else if (t->due < *due)
@@ -288,6 +290,7 @@ static void end_task(struct task *t)
 	for (int i = 0; i < TASKS_MAX; i++)
 		if (t->p->task[i] == t)
 			t->p->task[i] = NULL;
+	t->p->ntasks--;
 	task_free(t);
 }
 

@@ -82,9 +82,10 @@ static void print_schedule(uint64_t only)
 		const struct fault *f = &world.fault[i];
 
 		if (only >> i & 1)
-			printf("  fault %u: push r%u, %.6f s after %s %s: "
+			printf("  fault %u: push r%u, %.6f s after %s%s %s: "
 			       "%s %u, step %llu, %.3f s\n",
 			       i, f->push, (double)f->when / 1e9,
+			       f->again ? "a restarted " : "",
 			       f->machine ? f->machine->name : "its",
 			       f->machine ? f->machine->states[f->state]
 					  : "start",
@@ -221,6 +222,7 @@ static int run_seeds(const struct conf *c)
 {
 	double began = now(), took;
 	struct tally t = { 0 };
+	size_t wrong = 0;
 	bool good = run_jobs(c, &t);
 
 	took = now() - began;
@@ -230,14 +232,17 @@ static int run_seeds(const struct conf *c)
 	       (double)t.seeds / took, (double)t.ns / 1e9 / 3600 / (took / 60));
 	printf("trace %016llx\n", (unsigned long long)t.hash);
 	if (c->coverage)
-		counts_print(&t.counts);
+		wrong = counts_print(&t.counts);
 	if (t.broken && !sim.trace)
 		explain(c, &t);
 	else if (t.broken)
 		printf("%s: %s\n", sim.broken, sim.why);
 	if (!good)
 		printf("a job died\n");
-	return t.broken || !good;
+	if (wrong)
+		printf("%zu rows are crossed that rows.c says never are\n",
+		       wrong);
+	return t.broken || wrong || !good;
 }
 
 /* ---- mutants ---- */

@@ -43,6 +43,7 @@
 	X(fence_not_synced, "an engine's fence is not synced")               \
 	X(slot_not_synced, "a slot's files are not synced")                  \
 	X(store_not_synced, "an engine's store directory is not synced")     \
+	X(versions_not_synced, "an engine's versions/ is not synced")        \
 	X(lease_always, "a retired slot is written while somebody maps it")
 
 enum {
@@ -406,6 +407,8 @@ bool mutant_skips_sync(const struct node *n)
 	case MU_slot_not_synced:
 		return n->kind == N_FILE && top && top->name &&
 		       strcmp(top->name, "staging") == 0;
+	case MU_versions_not_synced:
+		return is_named(n, NULL, "versions");
 	case MU_store_not_synced:
 		return n->kind == N_DIR && up && up->name &&
 		       strcmp(up->name, "store") == 0;

@@ -11,11 +11,11 @@
 #include <stdbool.h>
 
 int mutant_count(void);
-const char *mutant_name(int i);	/* 1 .. count */
+const char *mutant_name(int i); /* 1 .. count */
 const char *mutant_text(int i);
 /* Takes thousands of seeds to find: not for each check. */
 bool mutant_is_rare(int i);
-int mutant_number(const char *name);	/* 0: none of that name */
+int mutant_number(const char *name); /* 0: none of that name */
 
 /* For files.c: this fsync does nothing; every lease is granted. */
 struct node;

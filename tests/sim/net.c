@@ -324,20 +324,22 @@ void net_proc_gone(struct proc *p)
 			net_close(v);
 }
 
-static struct conn *any_conn(struct rng *r)
+static struct conn *any_conn(struct rng *r, const char *prefix)
 {
 	struct conn *found = NULL;
 	uint64_t n = 0;
 
 	for (struct conn *c = net_conns; c; c = c->every)
-		if (!c->closed && c->state == C_UP && rng_one_in(r, ++n))
+		if (!c->closed && c->state == C_UP &&
+		    strncmp(c->endpoint, prefix, strlen(prefix)) == 0 &&
+		    rng_one_in(r, ++n))
 			found = c;
 	return found;
 }
 
-void net_cut(struct rng *r)
+void net_cut(struct rng *r, const char *prefix)
 {
-	struct conn *c = any_conn(r);
+	struct conn *c = any_conn(r, prefix);
 
 	if (!c)
 		return;
@@ -347,7 +349,7 @@ void net_cut(struct rng *r)
 
 void net_stall(struct rng *r, int64_t ns)
 {
-	struct conn *c = any_conn(r);
+	struct conn *c = any_conn(r, "");
 
 	if (!c)
 		return;

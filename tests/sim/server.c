@@ -17,7 +17,9 @@
 static struct server {
 	bool paused, loads, forgot; /* its pause, by a restart */
 	uint64_t started, label;
-	uint32_t holds; /* a source; NOTHING; more: of none */
+	int loads_for;	      /* pid */
+	bool loads_undecided; /* one that is brought home loads an old one */
+	uint32_t holds;	      /* a source; NOTHING; more: of none */
 	char path[SERVER_TEXT];
 } servers[ENGINES_MAX];
 
@@ -88,9 +90,11 @@ static void check_load(uint32_t i, const char *path)
 
 	if (!servers[i].paused && !servers[i].forgot)
 		sim_break("I2", "server-%u loads while it serves", i);
+	servers[i].loads_undecided = !is_decided(source_at(path));
 	for (uint32_t k = 0; k < world.engines; k++)
-		n += servers[k].loads;
-	if (world.groups && n > world.groups && !is_decided(source_at(path)))
+		n += servers[k].loads && servers[k].loads_undecided &&
+		     servers[k].loads_for == servers[i].loads_for;
+	if (world.groups && n > world.groups && servers[i].loads_undecided)
 		sim_break("I6",
 			  "%u servers load an undecided version, at "
 			  "most %llu",
@@ -170,6 +174,7 @@ int64_t server_begin(struct server_ask *ask)
 	member(ask, "model_path", path);
 	sim_tell("server-%u loads %s", ask->server, path);
 	s->loads = true;
+	s->loads_for = ask->pid;
 	s->holds = NOTHING + 1;
 	check_load(ask->server, path);
 	return world.http_fails_one_in ? load_takes()

@@ -4,8 +4,9 @@
  * speak SGLang's calls, as far as weir makes them.
  *
  * Invariants, looked at whenever one loads or goes on: it serves no blend and
- * nothing undecided (I2), and before the decision no more of them load than
- * the limit says (I6).
+ * nothing undecided (I2), and before the decision no more of them load for
+ * one process than the limit says (I6): what a dead one has asked for goes on,
+ * and nobody can call it back.
  */
 #ifndef WEIR_SIM_SERVER_H
 #define WEIR_SIM_SERVER_H
@@ -16,6 +17,7 @@
 
 struct server_ask {
 	uint32_t server;
+	int pid;	   /* who asks */
 	bool posts, loses; /* done, but nobody hears of it */
 	bool fails;	   /* not done */
 	char path[SERVER_TEXT], body[SERVER_TEXT];

@@ -82,6 +82,7 @@ struct proc {
 	void *arg;
 	struct file *fd[FDS_MAX];
 	struct task *task[TASKS_MAX];
+	int ntasks;
 	char *data;		/* the product's variables */
 	struct owned *memory, *foreign;
 	struct mapping *maps;
@@ -89,6 +90,7 @@ struct proc {
 	int supervisor_fd;	/* -1: none */
 	bool dead, doomed, stopped;
 	bool fenced;		/* has said so: nothing else is sent */
+	bool again;		/* a stage that is not the first of its run */
 	int code;		/* exit code, or 128 + signal */
 	uint64_t steps;		/* calls so far */
 	uint64_t kill_at;	/* die in this step; 0: do not */
@@ -242,8 +244,9 @@ void maps_drop(struct proc *p);
 void net_begin(void);
 void net_end(void);
 void net_proc_gone(struct proc *p);
-/* One of the connections that are up is lost, or says nothing for ns. */
-void net_cut(struct rng *r);
+/* One of the connections that are up is lost, or says nothing for ns; whose
+ * endpoint begins so. */
+void net_cut(struct rng *r, const char *prefix);
 /* A request to an engine is heard once more, perhaps much later. */
 void net_echo(struct rng *r);
 void net_echo_of_dead(struct rng *r);

@@ -176,7 +176,8 @@ void story_start_engine(void *arg_)
 	arg(&a, "--name=engine-%u", i);
 	arg(&a, "--store=/store/%u", i);
 	arg(&a, "--listen=ipc:///sock/e%u", i);
-	arg(&a, "--copy-threads=1");
+	/* Of two threads the second bucket may be held first. */
+	arg(&a, "--copy-threads=%u", world.buckets > 1 ? 2 : 1);
 	arg(&a, "--keep=%u", 1 + (i & 1));
 	if (world.hooks) {
 		arg(&a, "--on-pause=pause");
@@ -283,6 +284,8 @@ static void start_stage(struct push *p, enum stage_id id, struct file *in,
 	proc->ended = stage_ended;
 	proc->arg = p;
 	proc->where = p->index;
+	proc->again = p->started[id];
+	p->started[id] = true;
 	give_death_pipe(p, id, proc);
 	p->stage[id] = proc;
 	args_release(&a);

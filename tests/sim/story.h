@@ -24,6 +24,8 @@ void story_make_fleet(void);
 void world_next_push(void *unused);	/* for sim_at() */
 void world_write_boot_id(void);
 void world_make_fault(struct rng *r, struct fault *f);
+/* A death, and what befalls the stage when it has been started again. */
+void world_make_couple(struct rng *r, struct fault first[2]);
 void world_befall(void *fault);		/* for sim_at() */
 
 #endif

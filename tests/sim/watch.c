@@ -169,7 +169,7 @@ static void take_receipt(struct seen_engine *e, uint32_t i,
 
 	e->gave_receipt = true;
 	e->received = r->received;
-	e->lied = e->lied || lied;
+	e->lied = lied; /* the last one counts: an earlier asker died */
 	if (lied || !p)
 		return;
 	source = p->source;

@@ -65,6 +65,7 @@ struct seen_run {
 struct decided {
 	bool is;
 	uint32_t push, source;
+	int64_t wall_ms;	/* of the record, which is written once */
 	struct digest content;
 };
 

@@ -193,7 +193,7 @@ static void decided(uint64_t version)
 		return;
 	p = world_push(m.decision.run);
 	v = &watch.decided[version];
-	if (v->is && p->index != v->push)
+	if (v->is && (p->index != v->push || m.decision.wall_ms != v->wall_ms))
 		sim_break("I12", "version %llu is decided twice", ULL(version));
 	if (v->is)
 		return;
@@ -204,7 +204,11 @@ static void decided(uint64_t version)
 	source = p->source;
 	if (p->kind == PUSH_BACK && seen_content(&m.decision.content))
 		source = seen_content(&m.decision.content)->source;
-	*v = (struct decided){ true, p->index, source, m.decision.content };
+	*v = (struct decided){ .is = true,
+			       .push = p->index,
+			       .source = source,
+			       .wall_ms = m.decision.wall_ms,
+			       .content = m.decision.content };
 	watch.top = version;
 }
 

@@ -108,9 +108,15 @@ static void choose_world(struct rng *r)
 		world.in_place = 1 + (uint32_t)rng_below(r, world.engines);
 	world.http_fails_one_in = (uint32_t)PICK(r, 0, 15, 60);
 	world.rolls_back = rng_one_in(r, 2);
+	for (uint32_t i = 1; i + 1 < world.pushes; i++)
+		world.push[i].kind = (enum push_kind)PICK(
+			r, PUSH_ALL, PUSH_JOIN, PUSH_JOIN, PUSH_BACK, PUSH_BACK,
+			PUSH_AGAIN, PUSH_AGAIN, PUSH_FOREIGN);
 	world.nfaults = (uint32_t)rng_below(r, 6);
 	for (uint32_t i = 0; i < world.nfaults; i++)
 		world_make_fault(r, &world.fault[i]);
+	if (world.nfaults >= 2 && rng_one_in(r, 2))
+		world_make_couple(r, world.fault);
 }
 
 static void build(struct rng *r)
@@ -128,10 +134,6 @@ static void build(struct rng *r)
 
 		p->index = i;
 		p->code = -1;
-		if (i > 0 && i + 1 < world.pushes)
-			p->kind = (enum push_kind)PICK(
-				r, PUSH_ALL, PUSH_JOIN, PUSH_JOIN, PUSH_BACK,
-				PUSH_BACK, PUSH_AGAIN, PUSH_FOREIGN);
 		snprintf(p->run, sizeof p->run, "r%u", i);
 		story_make_source(i, shards, tensors, r);
 	}

@@ -43,6 +43,7 @@ struct fault {
 	int64_t when, len;
 	const struct fsm_table *machine;	/* NULL: at a time */
 	uint8_t state;
+	bool again;		/* ... in a stage that was started again */
 	bool met;		/* the machine has entered it */
 	uint64_t steps;
 };
@@ -67,6 +68,7 @@ struct push {
 	struct supervisor sup;
 	struct proc *stage[STAGE_N];
 	struct file *death[STAGE_N];	/* closed when push dies */
+	bool started[STAGE_N];
 	bool live, killed, over;
 	int code;		/* -1: none */
 	int64_t began, ended, stop_by;

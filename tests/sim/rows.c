@@ -1,0 +1,116 @@
+#include "rows.h"
+
+#include "common/fsm.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+/* Patterns of fnmatch(3) over row_text(); the first one that fits. */
+static const struct never {
+	const char *machine, *row, *why;
+} never[] = {
+	/* ---- no legal run ---- */
+	{ "admit", "load go -> hold*", "`opened` says phase 2 from the start" },
+	{ "admit", "hold *", "`opened` says phase 2 from the start" },
+	{ "admit", "load released *not open*",
+	  "a link keeps its order: what is told of before comes before "
+	  "`holds`" },
+	{ "admit", "seal released *", "the wave's credit is back by then" },
+	{ "admit", "done released *", "all credit is back by then" },
+	{ "admit", "hash released *", "nothing is granted then" },
+	{ "admit", "hash sealed *", "no engine is begun then" },
+	{ "admit", "abort holds *", "transfer passes the abort on last" },
+	{ "admit", "abort released *", "transfer passes the abort on last" },
+	{ "admit", "abort sealed *", "transfer passes the abort on last" },
+	{ "transfer", "wait digest *", "nothing is read before `opened`" },
+	{ "transfer", "wait fault *", "nothing is read before `opened`" },
+	{ "transfer", "wait severed *", "nobody is attached before `opened`" },
+	{ "transfer", "wait grant *", "admit grants after `holds`" },
+	{ "transfer", "wait seal *", "admit seals after `holds`" },
+	{ "transfer", "wait ready *", "nothing is granted before `holds`" },
+	{ "transfer", "wait moved *", "nothing is offered before `holds`" },
+	{ "transfer", "wait ack *", "nothing is offered before `holds`" },
+	{ "transfer", "wait finished *", "nobody is asked before `opened`" },
+	{ "transfer", "ask digest *", "nothing is read before `holds`" },
+	{ "transfer", "ask grant *", "admit grants after `holds`" },
+	{ "transfer", "ask seal *", "admit seals after `holds`" },
+	{ "transfer", "ask ready *", "nothing is granted before `holds`" },
+	{ "transfer", "ask moved *", "nothing is offered before `holds`" },
+	{ "transfer", "ask ack *", "nothing is offered before `holds`" },
+	{ "transfer", "ask finished *", "nobody is asked to before `holds`" },
+	{ "transfer", "run held *", "all have answered before it runs" },
+	{ "transfer", "verify held *", "all have answered before it runs" },
+	{ "transfer", "done held *", "all have answered before it runs" },
+	{ "transfer", "verify ready *", "no grant is open when all is sealed" },
+	{ "transfer", "verify moved *", "no grant is open when all is sealed" },
+	{ "transfer", "verify ack *", "no offer is open when all is sealed" },
+	{ "transfer", "verify finished *", "all have finished by then" },
+	{ "transfer", "done digest *", "all is read by then" },
+	{ "transfer", "done ready *", "no grant is open when all is sealed" },
+	{ "transfer", "done moved *", "no grant is open when all is sealed" },
+	{ "transfer", "done ack *", "no offer is open when all is sealed" },
+	{ "transfer", "done finished *", "all have finished by then" },
+	{ "commit", "open home *", "one step: nothing is heard in it" },
+	{ "commit", "open away *", "one step: nothing is heard in it" },
+	{ "commit", "open lost *", "one step: nothing is heard in it" },
+	{ "commit", "decide home *", "one step: nothing is heard in it" },
+	{ "commit", "decide away *", "one step: nothing is heard in it" },
+	{ "commit", "seek lost *", "no engine is asked anything in it" },
+	{ "commit", "hash lost *", "no engine is asked anything in it" },
+	{ "commit", "receipt drained *", "the shell drops it" },
+	{ "commit", "hold drained *", "the shell drops it" },
+	{ "commit", "reload drained *", "the shell drops it" },
+	{ "commit", "swap drained *", "the shell drops it" },
+	{ "commit", "abort drained *", "the shell drops it" },
+	{ "commit", "done drained *", "the shell drops it" },
+	{ "commit", "probe probed *excluded",
+	  "of who was excluded only `bring` hears" },
+	{ "commit", "probe there *excluded",
+	  "of who was excluded only `bring` hears" },
+	{ "commit", "begin begun *excluded",
+	  "of who was excluded only `bring` hears" },
+	{ "commit", "receipt receipt *excluded",
+	  "of who was excluded only `bring` hears" },
+	{ "commit", "hold held *excluded",
+	  "of who was excluded only `bring` hears" },
+	{ "commit", "reload loaded *excluded",
+	  "of who was excluded only `bring` hears" },
+	{ "commit", "abort probed *", "in an abort only `bring` hears them" },
+	{ "commit", "abort begun *", "in an abort only `bring` hears them" },
+	{ "commit", "abort receipt *", "in an abort only `bring` hears them" },
+	{ "commit", "abort held *", "in an abort only `bring` hears them" },
+	{ "commit", "abort loaded *", "in an abort only `bring` hears them" },
+	{ "engine slot", "checking begin -> checking*",
+	  "who begins asks for no receipt of an earlier boot" },
+	{ "engine slot", "checking holding *",
+	  "an older boot's transfer is refused" },
+	{ "engine slot", "checking finish *",
+	  "an older boot's transfer is refused" },
+	/* ---- not simulated ---- */
+	{ "engine slot", "filling copy-failed *",
+	  "not simulated: a copy through maps that fails" },
+	{ "engine slot", "checking seal-failed *",
+	  "not simulated: bytes that rot in a slot" },
+};
+
+void row_text(struct buf *out, const struct fsm_table *t, size_t row)
+{
+	const struct fsm_edge *e = &t->edges[row];
+
+	buf_addf(out, "%s %s -> %s%s%s", t->states[e->from], t->events[e->on],
+		 t->states[e->to], e->why ? ": " : "", e->why ? e->why : "");
+}
+
+const char *row_never(const struct fsm_table *t, size_t row)
+{
+	struct buf text = { 0 };
+	const char *why = NULL;
+
+	row_text(&text, t, row);
+	for (size_t i = 0; i < COUNT(never) && !why; i++)
+		if (strcmp(never[i].machine, t->name) == 0 &&
+		    fnmatch(never[i].row, buf_cstr(&text), 0) == 0)
+			why = never[i].why;
+	buf_release(&text);
+	return why;
+}
