@@ -123,8 +123,9 @@ void tr_nccl_ask_to_join(struct transport *t, struct group *g,
 			.room = n->room,
 			.ms = env->load_ms,
 		};
+		/* Its mover knows why at its own deadline, and speaks first. */
 		rc = fan_call(n->fan, g->member[i], &m, TAG_JOIN | g->number, 2,
-			      env->load_ms);
+			      env->load_ms + env->load_ms / 2);
 		if (rc < 0)
 			tr_nccl_lose(t, g->member[i], -rc, log_cause());
 	}
