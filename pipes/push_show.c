@@ -132,10 +132,15 @@ static int text_open(struct push_text *t)
 	return 0;
 }
 
+static void drain(struct push_text *t)
+{
+	if (t->pipe[0] >= 0)
+		on_text(t);
+}
+
 static void text_close(struct push_text *t)
 {
 	if (t->pipe[0] >= 0) {
-		on_text(t);
 		loop_del_fd(t->show->loop, t->pipe[0]);
 		close(t->pipe[0]);
 		close(t->pipe[1]);
@@ -170,6 +175,9 @@ void push_show_close(struct push_show *s)
 	if (!s->loop)
 		return;
 	s->bar_on = false; /* what comes now is the last */
+	/* To read the one is to read the other: both are still open. */
+	drain(&s->err);
+	drain(&s->out);
 	text_close(&s->out);
 	text_close(&s->err);
 	buf_release(&s->events);
