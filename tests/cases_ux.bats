@@ -185,12 +185,10 @@ all_end() {
 	kill -INT "$(pid_of commit)"
 	wait_for contains "$T/commit.err" "version 2 is published"
 	kill -INT "$(pid_of commit)"
-	run wait_for_end "$(pid_of commit)"
-	[ "$status" -ne 124 ]
+	ends "$(pid_of commit)"
 	rm "$T/hold"
 	for name in plan admit transfer; do
-		run wait_for_end "$(pid_of $name)"
-		[ "$status" -ne 124 ]
+		ends "$(pid_of $name)"
 	done
 	# the next commit finishes it
 	push "$T/two" --weight-version 2 --wait 20s >/dev/null 2>&1

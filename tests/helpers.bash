@@ -88,6 +88,14 @@ wait_for_end() {
 	wait "$pid"
 }
 
+# ends PID: it does, with a $status that is looked at next; as run, which would
+# wait in a subshell for what is no child of that.
+ends() {
+	status=0
+	wait_for_end "$1" || status=$?
+	[ "$status" -ne 124 ]
+}
+
 # A zombie is dead: only we can reap it.
 is_dead() {
 	local state

@@ -73,7 +73,7 @@ is_closed() { [ -z "$(timeout 20 cat <&8 2>/dev/null)" ]; }
 	say '\x02\5\0\0'
 	is_closed
 	exec 8>&-
-	run wait_for_end "$(pid_of store)"
+	ends "$(pid_of store)"
 	assert_equal "$status" 69
 	contains "$T/store.err" "the deadline passed"
 }
