@@ -222,7 +222,6 @@ static int open_parent(struct io_stream *s, int dirfd, const char *name)
 	const char *slash = strrchr(name, '/');
 	char *dir;
 
-	s->name = name;
 	s->base = slash ? slash + 1 : name;
 	dir = slash ? xstrndup(name, (size_t)(slash - name) + 1) : xstrdup(".");
 	s->dirfd = open_at(dirfd, dir, O_RDONLY | O_DIRECTORY, 0);
@@ -230,6 +229,15 @@ static int open_parent(struct io_stream *s, int dirfd, const char *name)
 	if (s->dirfd < 0)
 		return log_errno(E_IO, "open the directory of %s", name);
 	return 0;
+}
+
+/* The name alone, in a directory that was opened before, says not where. */
+static int stream_error(const struct io_stream *s, const char *doing)
+{
+	char path[PATH_MAX];
+
+	return log_errno(E_IO, "%s %s/%s", doing, path_of(s->dirfd, path),
+			 s->base);
 }
 
 /* The next name that is made of this one; 0 or -E. */
@@ -259,7 +267,7 @@ static int create_tmp(struct io_stream *s)
 		if (errno != EEXIST)
 			break;
 	}
-	return log_errno(E_IO, "create %s", s->name);
+	return stream_error(s, "create");
 }
 
 int io_stream_open(struct io_stream *s, int dirfd, const char *name)
@@ -277,7 +285,7 @@ int io_stream_open(struct io_stream *s, int dirfd, const char *name)
 int io_stream_add(struct io_stream *s, const void *p, size_t n)
 {
 	if (write_all(s->fd, p, n) < 0)
-		return log_errno(E_IO, "write %s", s->name);
+		return stream_error(s, "write");
 	return 0;
 }
 
@@ -296,9 +304,9 @@ static int finish_tmp(struct io_stream *s)
 
 	s->fd = -1;
 	if (fsync_fd(fd) < 0)
-		rc = log_errno(E_IO, "fsync %s", s->name);
+		rc = stream_error(s, "fsync");
 	if (close(fd) < 0 && rc == 0)
-		rc = log_errno(E_IO, "close %s", s->name);
+		rc = stream_error(s, "close");
 	if (rc < 0)
 		io_stream_drop(s);
 	return rc;
@@ -311,7 +319,7 @@ int io_stream_replace(struct io_stream *s)
 	if (rc < 0)
 		return rc;
 	if (renameat(s->dirfd, s->tmp, s->dirfd, s->base) < 0) {
-		rc = log_errno(E_IO, "rename to %s", s->name);
+		rc = stream_error(s, "rename to");
 		io_stream_drop(s);
 		return rc;
 	}
@@ -328,8 +336,7 @@ int io_stream_create_once(struct io_stream *s, bool *linked)
 		return rc;
 	*linked = true;
 	if (linkat(s->dirfd, s->tmp, s->dirfd, s->base, 0) < 0)
-		rc = errno == EEXIST ? -E_AGAIN
-				     : log_errno(E_IO, "link %s", s->name);
+		rc = errno == EEXIST ? -E_AGAIN : stream_error(s, "link");
 	/* Killed before this: two names, and the sweep drops this one. */
 	unlinkat(s->dirfd, s->tmp, 0);
 	if (rc == 0)

@@ -41,7 +41,7 @@ int io_create_once(int dirfd, const char *name, const void *p, size_t n,
  * the three ends, which all let go of s.  name is lent until then. */
 struct io_stream {
 	int dirfd, fd;
-	const char *name, *base;	/* as given; its last part */
+	const char *base;		/* the last part of its name */
 	char tmp[NAME_MAX + 1];
 };
 int io_stream_open(struct io_stream *s, int dirfd, const char *name);

@@ -110,7 +110,7 @@ fsync"
 		assert_equal "$status" 74
 		assert_equal "${#lines[@]}" 1
 		assert_output --regexp "$call|rename to"
-		assert_output --partial " f: No space left on device"
+		assert_output --partial "/f: No space left on device"
 		holds old
 		assert_equal "$(ls -A "$D")" f
 	done
