@@ -24,7 +24,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,6 +35,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "tests/fault/opens.h"
 
 #define FRAMES 40
 
@@ -283,11 +284,6 @@ int posix_memalign(void **out, size_t align, size_t n)
 	return 0;
 }
 
-static bool makes(int flags)
-{
-	return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
-}
-
 static int open_at(int dirfd, const char *path, int flags, mode_t mode)
 {
 	if (fails(K_OPEN, dirfd, path) ||
@@ -295,36 +291,6 @@ static int open_at(int dirfd, const char *path, int flags, mode_t mode)
 		return -1;
 	return (int)syscall(SYS_openat, dirfd, path, flags, mode);
 }
-
-#define OPEN_MODE(flags, mode)                       \
-	do {                                         \
-		if (makes(flags)) {                  \
-			va_list ap;                  \
-			va_start(ap, flags);         \
-			(mode) = va_arg(ap, mode_t); \
-			va_end(ap);                  \
-		}                                    \
-	} while (0)
-
-int open(const char *path, int flags, ...)
-{
-	mode_t mode = 0;
-
-	OPEN_MODE(flags, mode);
-	return open_at(AT_FDCWD, path, flags, mode);
-}
-
-int openat(int dirfd, const char *path, int flags, ...)
-{
-	mode_t mode = 0;
-
-	OPEN_MODE(flags, mode);
-	return open_at(dirfd, path, flags, mode);
-}
-
-int open64(const char *path, int flags, ...) __attribute__((alias("open")));
-int openat64(int dirfd, const char *path, int flags, ...)
-	__attribute__((alias("openat")));
 
 ssize_t read(int fd, void *p, size_t n)
 {

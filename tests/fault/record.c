@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +24,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "tests/fault/opens.h"
 
 #define BLOBS "%s.%ld"	/* log, number */
 #define COPY_STEP 65536 /* bytes */
@@ -99,36 +100,6 @@ static int open_at(int dirfd, const char *name, int flags, mode_t mode)
 	end(log, fd >= 0 && made, "create", path, "");
 	return fd;
 }
-
-#define OPEN_MODE(flags, mode)                       \
-	do {                                         \
-		if ((flags)&O_CREAT) {               \
-			va_list ap;                  \
-			va_start(ap, flags);         \
-			(mode) = va_arg(ap, mode_t); \
-			va_end(ap);                  \
-		}                                    \
-	} while (0)
-
-int open(const char *name, int flags, ...)
-{
-	mode_t mode = 0;
-
-	OPEN_MODE(flags, mode);
-	return open_at(AT_FDCWD, name, flags, mode);
-}
-
-int openat(int dirfd, const char *name, int flags, ...)
-{
-	mode_t mode = 0;
-
-	OPEN_MODE(flags, mode);
-	return open_at(dirfd, name, flags, mode);
-}
-
-int open64(const char *name, int flags, ...) __attribute__((alias("open")));
-int openat64(int dirfd, const char *name, int flags, ...)
-	__attribute__((alias("openat")));
 
 int mkdirat(int dirfd, const char *name, mode_t mode)
 {
