@@ -99,23 +99,20 @@ static int step(struct admission *a, const struct admit_event *e)
 
 /* ---- the plan ---- */
 
-static bool is_whole(const struct plan *p)
-{
-	const struct transport_ops *t = transport_find(p->transport);
-
-	return t && t->caps & TR_WHOLE;
-}
-
 static bool reads_once(const struct plan *p)
 {
-	const struct transport_ops *t = transport_find(p->transport);
 	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
 
-	if (t && t->caps & TR_SOURCE_ONCE)
+	if (transport_has(p->transport, TR_SOURCE_ONCE))
 		return true;
 	/* Each wave would read it from the disk again. */
 	return pages > 0 && size > 0 &&
 	       p->bytes / (uint64_t)size >= (uint64_t)pages;
+}
+
+static bool is_whole(const struct plan *p)
+{
+	return transport_has(p->transport, TR_WHOLE);
 }
 
 static struct admit_limits limits(const struct admission *a)

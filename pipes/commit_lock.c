@@ -170,7 +170,6 @@ static void list_files(struct commit_io *c)
 static int set_goal(struct commit_io *c)
 {
 	const struct plan *p = &c->plan;
-	const struct transport_ops *transport = transport_find(p->transport);
 	struct engine_goal *g = &c->goal;
 
 	g->registry = c->reg.id;
@@ -181,7 +180,7 @@ static int set_goal(struct commit_io *c)
 	g->structure = c->plan.structure;
 	g->share = c->share;
 	g->nshares = c->plan.nranks;
-	g->whole = transport && transport->caps & TR_WHOLE;
+	g->whole = transport_has(p->transport, TR_WHOLE);
 	g->lease_ms = (uint64_t)c->conf->engine_timeout_ms;
 	g->model = c->plan.model ? c->plan.model : "";
 	g->token = c->token;
@@ -286,11 +285,10 @@ static int restore(struct commit_io *c)
 	return rc;
 }
 
-/* Each engine that joins does so by itself. */
 /* Not every transport goes on without an engine that fails. */
 static int check_min_engines(const struct commit_io *c)
 {
-	const struct transport_ops *t = transport_find(c->plan.transport);
+	const char *transport = c->plan.transport;
 	uint64_t min = c->conf->min_engines;
 
 	if (min > c->plan.nengines)
@@ -299,14 +297,16 @@ static int check_min_engines(const struct commit_io *c)
 				 "%u engine%s",
 				 (ull)min, c->plan.nengines,
 				 plural(c->plan.nengines));
-	if (min && min < c->plan.nengines && t && !(t->caps & TR_CAN_LOSE))
+	if (min && min < c->plan.nengines &&
+	    !transport_has(transport, TR_CAN_LOSE))
 		return log_error(E_CONFIG,
 				 "--min-engines %llu: transport %s cannot lose "
 				 "an engine on the way",
-				 (ull)min, t->name);
+				 (ull)min, transport);
 	return 0;
 }
 
+/* Each engine that joins does so by itself. */
 static uint32_t min_engines(const struct commit_io *c)
 {
 	if (c->conf->min_engines == 0 && c->plan.kind == RUN_JOIN)

@@ -71,7 +71,6 @@ static int is_whole(void *ctx, const struct vdir *d)
 
 	if (rc == 0 && vdir_is_diff(d))
 		return is_whole_delta(d);
-
 	for (uint32_t i = 0; rc == 0 && i < f->slot->nfiles; i++)
 		rc = check_file(d, &f->slot->file[i]);
 	return rc;

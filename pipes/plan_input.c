@@ -39,26 +39,19 @@ static const char *resolve_transport(const char *name)
 	return NULL;
 }
 
-/* Has it version directories? */
-static bool is_whole(const char *transport)
-{
-	const struct transport_ops *t = transport_find(transport);
-
-	return t && t->caps & TR_WHOLE;
-}
-
 static int check_transport(const struct plan_conf *conf)
 {
 	const char *name = resolve_transport(conf->transport);
+	bool has_dirs = name && transport_has(name, TR_WHOLE);
 
 	if (!name)
 		return -E_USAGE;
-	if (!is_whole(name) && conf->disk_dir)
+	if (!has_dirs && conf->disk_dir)
 		return log_error(E_USAGE,
 				 "--disk-dir: transport %s has no version "
 				 "directories; give --transport disk or delta",
 				 name);
-	if (!is_whole(name))
+	if (!has_dirs)
 		return 0;
 	if (!conf->disk_dir)
 		return log_error(E_USAGE,

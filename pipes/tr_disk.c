@@ -38,30 +38,11 @@ struct disk {
 	struct writer writer;
 	char *registry;
 	atomic_bool cancel;
-	struct tr_queue queue;
 };
 
 static struct disk *disk_of(const struct transport *t)
 {
 	return t->self;
-}
-
-static void tell(struct transport *t, const struct tr_event *e)
-{
-	tr_push(&disk_of(t)->queue, e);
-	t->env->wake(t->env->arg);
-}
-
-static void tell_failed(struct transport *t, uint32_t receiver, int code,
-			struct slice cause)
-{
-	struct tr_event e = { .kind = TR_FAILED,
-			      .receiver = receiver,
-			      .bucket = ID_NONE,
-			      .code = code };
-
-	snprintf(e.cause, sizeof(e.cause), "%.*s", SLICE_ARG(cause));
-	tell(t, &e);
 }
 
 /* ---- the directory ---- */
@@ -103,13 +84,13 @@ static void written(void *arg)
 	if (!pool_next(disk_of(t)->pool))
 		return;
 	if (w->rc < 0)
-		tell_failed(t, ID_NONE, -w->rc, slice_of(w->cause));
+		tr_tell_failed(t, ID_NONE, ID_NONE, -w->rc, slice_of(w->cause));
 	else
-		tell(t, &(struct tr_event){ .kind = TR_PLACED,
-					    .receiver = ID_NONE,
-					    .bucket = ID_NONE,
-					    .digest = w->made.content,
-					    .bytes = w->made.bytes });
+		tr_tell(t, &(struct tr_event){ .kind = TR_PLACED,
+					       .receiver = ID_NONE,
+					       .bucket = ID_NONE,
+					       .digest = w->made.content,
+					       .bytes = w->made.bytes });
 }
 
 /* ---- loads ---- */
@@ -121,15 +102,18 @@ static void load_ended(void *arg, uint32_t receiver, uint64_t tag,
 
 	(void)tag;
 	if (rc < 0)
-		tell_failed(t, receiver, -rc, slice_of(log_cause()));
+		tr_tell_failed(t, receiver, ID_NONE, -rc,
+			       slice_of(log_cause()));
 	else if (m->type == M_refused)
-		tell_failed(t, receiver, m->refused.code, m->refused.cause);
+		tr_tell_failed(t, receiver, ID_NONE, m->refused.code,
+			       m->refused.cause);
 	else if (!slice_eq(m->loaded.boot, slice_of(t->env->boot[receiver])))
-		tell_failed(t, receiver, E_FENCED, SLICE("it was restarted"));
+		tr_tell_failed(t, receiver, ID_NONE, E_FENCED,
+			       SLICE("it was restarted"));
 	else
-		tell(t, &(struct tr_event){ .kind = TR_LOADED,
-					    .receiver = receiver,
-					    .bucket = ID_NONE });
+		tr_tell(t, &(struct tr_event){ .kind = TR_LOADED,
+					       .receiver = receiver,
+					       .bucket = ID_NONE });
 }
 
 static void stray(void *arg, uint32_t receiver, const struct msg *m)
@@ -141,15 +125,7 @@ static void stray(void *arg, uint32_t receiver, const struct msg *m)
 
 static void lost(void *arg, uint32_t receiver)
 {
-	struct transport *t = arg;
-	struct tr_event e = { .kind = TR_LOST,
-			      .receiver = receiver,
-			      .bucket = ID_NONE,
-			      .code = E_UNAVAIL };
-
-	snprintf(e.cause, sizeof(e.cause), "%s closed its connection",
-		 t->env->plan->receiver[receiver].endpoint);
-	tell(t, &e);
+	tr_tell_lost(arg, receiver);
 }
 
 static const struct fan_ops disk_fan = {
@@ -161,9 +137,7 @@ static const struct fan_ops disk_fan = {
 /* It opens the path by itself. */
 static int disk_attach(struct transport *t, uint32_t receiver)
 {
-	tell(t, &(struct tr_event){ .kind = TR_ATTACHED,
-				    .receiver = receiver,
-				    .bucket = ID_NONE });
+	tr_tell_attached(t, receiver);
 	return 0;
 }
 
@@ -182,11 +156,6 @@ static int disk_load(struct transport *t, uint32_t receiver)
 	return fan_call(d->fan, receiver, &m, 0, 1, t->env->load_ms);
 }
 
-static int disk_poll(struct transport *t, struct tr_event *e)
-{
-	return tr_pop(&disk_of(t)->queue, e);
-}
-
 static size_t disk_drain(struct transport *t)
 {
 	return fan_open_calls(disk_of(t)->fan);
@@ -196,10 +165,7 @@ static size_t disk_drain(struct transport *t)
 
 static void disk_abort(struct transport *t, uint32_t receiver)
 {
-	struct disk *d = disk_of(t);
-
-	fan_forget(d->fan, receiver);
-	tr_forget(&d->queue, receiver);
+	fan_forget(disk_of(t)->fan, receiver);
 }
 
 static void disk_close(struct transport *t)
@@ -213,20 +179,7 @@ static void disk_close(struct transport *t)
 	fan_free(d->fan);
 	free(d->writer.made.path);
 	free(d->registry);
-	tr_queue_release(&d->queue);
 	free(d);
-}
-
-static int add_receivers(struct transport *t)
-{
-	const struct plan *p = t->env->plan;
-	struct disk *d = disk_of(t);
-	int rc = fan_reserve(d->fan, p->nreceivers, 1);
-
-	for (uint32_t r = 0; rc == 0 && r < p->nreceivers; r++)
-		rc = fan_add(d->fan, p->receiver[r].endpoint);
-	fan_number_from(d->fan, (uint64_t)t->env->fence.instance << 40);
-	return rc;
 }
 
 static int start_writer(struct transport *t)
@@ -272,7 +225,7 @@ static int disk_open(struct transport *t)
 	t->self = d;
 	d->fan = fan_new(t->env->loop, &disk_fan, t);
 	if (d->fan)
-		rc = add_receivers(t);
+		rc = tr_add_receivers(t, d->fan, 0);
 	if (rc == 0)
 		rc = start_writer(t);
 	if (rc < 0)
@@ -280,14 +233,14 @@ static int disk_open(struct transport *t)
 	return rc;
 }
 
-#define OPS(transport)                                                       \
-	{                                                                    \
-		.name = transport,                                           \
-		.caps = TR_CAN_LOSE | TR_DURABLE | TR_WHOLE,                 \
-		.open = disk_open, .attach = disk_attach,                    \
-		.offer = tr_no_offer, .post = tr_no_post, .load = disk_load, \
-		.poll = disk_poll, .drain = disk_drain, .abort = disk_abort, \
-		.close = disk_close,                                         \
+#define OPS(transport)                                                        \
+	{                                                                     \
+		.name = transport,                                            \
+		.caps = TR_CAN_LOSE | TR_DURABLE | TR_WHOLE,                  \
+		.open = disk_open, .attach = disk_attach,                     \
+		.offer = tr_no_offer, .post = tr_no_post, .load = disk_load,  \
+		.poll = tr_no_poll, .drain = disk_drain, .abort = disk_abort, \
+		.close = disk_close,                                          \
 	}
 
 const struct transport_ops tr_disk_ops = OPS("disk");

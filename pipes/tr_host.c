@@ -37,7 +37,6 @@ struct conn {
 struct host {
 	struct fan *fan;
 	struct conn *conn;
-	struct tr_queue queue;
 	struct msg_arena arena;
 	struct tr_pieces pieces;
 	uint32_t wave;
@@ -49,36 +48,6 @@ struct host {
 static struct host *host_of(const struct transport *t)
 {
 	return t->self;
-}
-
-static void tell(struct transport *t, const struct tr_event *e)
-{
-	tr_push(&host_of(t)->queue, e);
-	t->env->wake(t->env->arg);
-}
-
-static void tell_failed(struct transport *t, uint32_t receiver, uint32_t bucket,
-			int code, struct slice cause)
-{
-	struct tr_event e = { .kind = TR_FAILED,
-			      .receiver = receiver,
-			      .bucket = bucket,
-			      .code = code };
-
-	snprintf(e.cause, sizeof(e.cause), "%.*s", SLICE_ARG(cause));
-	tell(t, &e);
-}
-
-static void tell_lost(struct transport *t, uint32_t receiver)
-{
-	struct tr_event e = { .kind = TR_LOST,
-			      .receiver = receiver,
-			      .bucket = ID_NONE,
-			      .code = E_UNAVAIL };
-
-	snprintf(e.cause, sizeof(e.cause), "%s closed its connection",
-		 t->env->plan->receiver[receiver].endpoint);
-	tell(t, &e);
 }
 
 /* ---- descriptors ---- */
@@ -98,7 +67,7 @@ static void hang_up(struct conn *c)
 static void refuse_attach(struct conn *c, int code, struct slice cause)
 {
 	hang_up(c);
-	tell_failed(c->t, c->receiver, ID_NONE, code, cause);
+	tr_tell_failed(c->t, c->receiver, ID_NONE, code, cause);
 }
 
 /* What the receiver is to have. */
@@ -151,9 +120,7 @@ static void attached(struct conn *c)
 	}
 	c->attached = true;
 	loop_disarm(c->t->env->loop, &c->deadline);
-	tell(c->t, &(struct tr_event){ .kind = TR_ATTACHED,
-				       .receiver = c->receiver,
-				       .bucket = ID_NONE });
+	tr_tell_attached(c->t, c->receiver);
 }
 
 static void take_reply(struct conn *c, const struct msg *m)
@@ -188,7 +155,7 @@ static void conn_ready(void *arg)
 	if (c->fd < 0 || rc == 0)
 		return;
 	hang_up(c);
-	tell_lost(c->t, c->receiver);
+	tr_tell_lost(c->t, c->receiver);
 }
 
 static void attach_expired(void *arg)
@@ -249,13 +216,13 @@ static void take_ack(struct transport *t, uint32_t receiver,
 			      .digest = a->digest };
 
 	if (!slice_eq(a->boot, slice_of(t->env->boot[receiver]))) {
-		tell_failed(t, receiver, a->bucket, E_FENCED,
-			    SLICE("it was restarted"));
+		tr_tell_failed(t, receiver, a->bucket, E_FENCED,
+			       SLICE("it was restarted"));
 		return;
 	}
-	tell(t, &e);
+	tr_tell(t, &e);
 	e.kind = TR_ACK;
-	tell(t, &e);
+	tr_tell(t, &e);
 }
 
 static void offer_ended(void *arg, uint32_t receiver, uint64_t tag,
@@ -264,13 +231,15 @@ static void offer_ended(void *arg, uint32_t receiver, uint64_t tag,
 	uint32_t bucket = (uint32_t)tag;
 
 	if (rc < 0)
-		tell_failed(arg, receiver, bucket, -rc, slice_of(log_cause()));
+		tr_tell_failed(arg, receiver, bucket, -rc,
+			       slice_of(log_cause()));
 	else if (m->type == M_refused)
-		tell_failed(arg, receiver, bucket, m->refused.code,
-			    m->refused.cause);
+		tr_tell_failed(arg, receiver, bucket, m->refused.code,
+			       m->refused.cause);
 	else if (m->ack.bucket != bucket)
-		tell_failed(arg, receiver, bucket, E_PROTO,
-			    SLICE("acknowledged another bucket than offered"));
+		tr_tell_failed(
+			arg, receiver, bucket, E_PROTO,
+			SLICE("acknowledged another bucket than offered"));
 	else
 		take_ack(arg, receiver, &m->ack);
 }
@@ -288,7 +257,7 @@ static void stray(void *arg, uint32_t receiver, const struct msg *m)
 
 static void lost(void *arg, uint32_t receiver)
 {
-	tell_lost(arg, receiver);
+	tr_tell_lost(arg, receiver);
 }
 
 static const struct fan_ops host_fan = {
@@ -326,11 +295,6 @@ static int host_post(struct transport *t, uint32_t receiver)
 			t->env->load_ms);
 }
 
-static int host_poll(struct transport *t, struct tr_event *e)
-{
-	return tr_pop(&host_of(t)->queue, e);
-}
-
 static size_t host_drain(struct transport *t)
 {
 	return fan_open_calls(host_of(t)->fan);
@@ -344,7 +308,6 @@ static void host_abort(struct transport *t, uint32_t receiver)
 
 	fan_forget(h->fan, receiver);
 	hang_up(&h->conn[receiver]);
-	tr_forget(&h->queue, receiver);
 }
 
 static void host_close(struct transport *t)
@@ -353,7 +316,6 @@ static void host_close(struct transport *t)
 
 	fan_free(h->fan);
 	free(h->conn);
-	tr_queue_release(&h->queue);
 	msg_arena_release(&h->arena);
 	tr_pieces_release(&h->pieces);
 	buf_release(&h->in);
@@ -363,17 +325,11 @@ static void host_close(struct transport *t)
 
 static int add_receivers(struct transport *t)
 {
-	const struct plan *p = t->env->plan;
 	struct host *h = host_of(t);
-	int rc = fan_reserve(h->fan, p->nreceivers, 1);
 
-	for (uint32_t r = 0; r < p->nreceivers; r++) {
+	for (uint32_t r = 0; r < t->env->plan->nreceivers; r++)
 		h->conn[r] = (struct conn){ .t = t, .receiver = r, .fd = -1 };
-		if (rc == 0)
-			rc = fan_add(h->fan, p->receiver[r].endpoint);
-	}
-	fan_number_from(h->fan, (uint64_t)t->env->fence.instance << 40);
-	return rc;
+	return tr_add_receivers(t, h->fan, 1);
 }
 
 static int host_open(struct transport *t)
@@ -400,7 +356,7 @@ const struct transport_ops tr_host_ops = {
 	.offer = host_offer,
 	.post = host_post,
 	.load = tr_no_load,
-	.poll = host_poll,
+	.poll = tr_no_poll,
 	.drain = host_drain,
 	.abort = host_abort,
 	.close = host_close,

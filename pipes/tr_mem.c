@@ -22,7 +22,6 @@ struct mem {
 	char ***file; /* [receiver][file of its rank] */
 	struct mem_post *post;
 	size_t nposts, cap;
-	struct tr_queue queue;
 	struct msg_arena arena;
 	struct tr_pieces pieces;
 	struct buf leaves;
@@ -68,10 +67,7 @@ static int mem_attach(struct transport *t, uint32_t receiver)
 	m->file[receiver] = xcalloc(k->files, sizeof(char *));
 	for (uint32_t f = 0; f < k->files; f++)
 		m->file[receiver][f] = xcalloc(file[f].bytes + 1, 1);
-	tr_push(&m->queue, &(struct tr_event){ .kind = TR_ATTACHED,
-					       .receiver = receiver,
-					       .bucket = ID_NONE });
-	t->env->wake(t->env->arg);
+	tr_tell_attached(t, receiver);
 	return 0;
 }
 
@@ -145,33 +141,30 @@ static void carry_out(struct transport *t, const struct mem_post *post)
 	int rc = copy(t, post);
 
 	if (rc < 0) {
-		e.kind = TR_FAILED;
-		e.code = -rc;
-		snprintf(e.cause, sizeof(e.cause), "%s", log_cause());
-		tr_push(&m->queue, &e);
+		tr_tell_failed(t, post->receiver, post->bucket, -rc,
+			       slice_of(log_cause()));
 		return;
 	}
 	e.kind = TR_MOVED;
-	tr_push(&m->queue, &e);
+	tr_tell(t, &e);
 	e.kind = TR_ACK;
 	e.bytes = plan_share(t->env->plan, post->bucket, r->rank);
 	digest_of(m->leaves.p, m->leaves.n, &e.digest);
 	for (uint32_t w = 0; w < r->workers; w++) {
 		e.worker = r->worker + w;
-		tr_push(&m->queue, &e);
+		tr_tell(t, &e);
 	}
 }
 
-static int mem_poll(struct transport *t, struct tr_event *e)
+static void mem_poll(struct transport *t)
 {
 	struct mem *m = t->self;
 
-	if (m->queue.n == 0 && m->nposts) {
+	if (m->nposts) {
 		struct mem_post post = m->post[--m->nposts];
 
 		carry_out(t, &post);
 	}
-	return tr_pop(&m->queue, e);
 }
 
 static size_t mem_drain(struct transport *t)
@@ -188,7 +181,6 @@ static void mem_abort(struct transport *t, uint32_t receiver)
 		if (m->post[i].receiver != receiver)
 			m->post[kept++] = m->post[i];
 	m->nposts = kept;
-	tr_forget(&m->queue, receiver);
 	free_files(t, receiver);
 }
 
@@ -200,7 +192,6 @@ static void mem_close(struct transport *t)
 		free_files(t, r);
 	free(m->file);
 	free(m->post);
-	tr_queue_release(&m->queue);
 	msg_arena_release(&m->arena);
 	tr_pieces_release(&m->pieces);
 	buf_release(&m->leaves);

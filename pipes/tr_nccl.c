@@ -35,24 +35,6 @@ struct nccl *tr_nccl_of(const struct transport *t)
 	return t->self;
 }
 
-void tr_nccl_tell(struct transport *t, const struct tr_event *e)
-{
-	tr_push(&tr_nccl_of(t)->queue, e);
-	t->env->wake(t->env->arg);
-}
-
-void tr_nccl_tell_failed(struct transport *t, uint32_t receiver,
-			 uint32_t bucket, int code, const char *cause)
-{
-	struct tr_event e = { .kind = TR_FAILED,
-			      .receiver = receiver,
-			      .bucket = bucket,
-			      .code = code };
-
-	snprintf(e.cause, sizeof(e.cause), "%s", cause);
-	tr_nccl_tell(t, &e);
-}
-
 const char *tr_nccl_name_of(const struct transport *t, uint32_t receiver)
 {
 	const struct plan *p = t->env->plan;
@@ -115,14 +97,12 @@ static void try_attach(struct transport *t, uint32_t receiver)
 		return;
 	n->wants[receiver] = false;
 	if (check_device(t, receiver) < 0) {
-		tr_nccl_tell_failed(t, receiver, ID_NONE, E_CONFIG,
-				    log_cause());
+		tr_tell_failed(t, receiver, ID_NONE, E_CONFIG,
+			       slice_of(log_cause()));
 		return;
 	}
 	n->attached[receiver] = true;
-	tr_nccl_tell(t, &(struct tr_event){ .kind = TR_ATTACHED,
-					    .receiver = receiver,
-					    .bucket = ID_NONE });
+	tr_tell_attached(t, receiver);
 }
 
 /* ---- what the mover says ---- */
@@ -223,7 +203,7 @@ static void mover_lost(struct transport *t, int code, const char *cause)
 	n->mover = NULL;
 	for (uint32_t r = 0; r < t->env->plan->nreceivers; r++)
 		if (n->wants[r])
-			tr_nccl_tell_failed(t, r, ID_NONE, code, n->gone);
+			tr_tell_failed(t, r, ID_NONE, code, slice_of(n->gone));
 	for (uint32_t i = 0; i < n->ngroups; i++)
 		tr_nccl_break_group(t, n->group[i], code, n->gone);
 }
@@ -280,7 +260,7 @@ static void take_ack(struct transport *t, uint32_t receiver,
 	}
 	/* Once too often: judged by whoever counts. */
 	if (!p || p->acks == workers) {
-		tr_nccl_tell(t, &e);
+		tr_tell(t, &e);
 		return;
 	}
 	if (!p->ack)
@@ -319,7 +299,7 @@ static void request_failed(struct transport *t, uint32_t receiver, uint64_t tag,
 	snprintf(kept, sizeof(kept), "%s", cause);
 	if (tag == TAG_ENROLL) {
 		n->wants[receiver] = false;
-		tr_nccl_tell_failed(t, receiver, ID_NONE, code, kept);
+		tr_tell_failed(t, receiver, ID_NONE, code, slice_of(kept));
 	} else if ((tag & TAG_OFFER) == TAG_JOIN && code == E_TIMEOUT) {
 		tr_nccl_not_formed(t, n->group[(uint32_t)tag - 1], code, kept);
 	} else {
@@ -355,16 +335,8 @@ static void stray(void *arg, uint32_t receiver, const struct msg *m)
 
 static void lost(void *arg, uint32_t receiver)
 {
-	struct transport *t = arg;
-	struct tr_event e = { .kind = TR_LOST,
-			      .receiver = receiver,
-			      .bucket = ID_NONE,
-			      .code = E_UNAVAIL };
-
-	snprintf(e.cause, sizeof(e.cause), "%s closed its connection",
-		 t->env->plan->receiver[receiver].endpoint);
-	tr_nccl_tell(t, &e);
-	tr_nccl_lose(t, receiver, E_UNAVAIL, e.cause);
+	tr_tell_lost(arg, receiver);
+	tr_nccl_lose(arg, receiver, E_UNAVAIL, "it closed its connection");
 }
 
 static const struct fan_ops fan_ops = {
@@ -444,11 +416,6 @@ static int nccl_post(struct transport *t, uint32_t receiver)
 	return 0;
 }
 
-static int nccl_poll(struct transport *t, struct tr_event *e)
-{
-	return tr_pop(&tr_nccl_of(t)->queue, e);
-}
-
 static size_t nccl_drain(struct transport *t)
 {
 	const struct nccl *n = tr_nccl_of(t);
@@ -478,7 +445,6 @@ static void nccl_abort(struct transport *t, uint32_t receiver)
 	forget_pending(n, receiver);
 	n->wants[receiver] = n->attached[receiver] = false;
 	tr_nccl_lose(t, receiver, E_UNAVAIL, "it was let go of");
-	tr_forget(&n->queue, receiver);
 }
 
 static void nccl_close(struct transport *t)
@@ -495,22 +461,9 @@ static void nccl_close(struct transport *t)
 	free(n->device);
 	free(n->wants);
 	free(n->attached);
-	tr_queue_release(&n->queue);
 	msg_arena_release(&n->arena);
 	tr_pieces_release(&n->pieces);
 	free(n);
-}
-
-static int add_receivers(struct transport *t)
-{
-	const struct plan *p = t->env->plan;
-	struct nccl *n = tr_nccl_of(t);
-	int rc = fan_reserve(n->fan, p->nreceivers, 0);
-
-	for (uint32_t r = 0; r < p->nreceivers && rc >= 0; r++)
-		rc = fan_add(n->fan, p->receiver[r].endpoint);
-	fan_number_from(n->fan, (uint64_t)t->env->fence.instance << 40);
-	return rc < 0 ? rc : 0;
 }
 
 static int start_mover(struct transport *t)
@@ -555,7 +508,7 @@ static int nccl_open(struct transport *t)
 					   "built yet");
 	t->self = n = xcalloc(1, sizeof(*n));
 	init(t, n);
-	rc = n->fan ? add_receivers(t) : -E_IO;
+	rc = n->fan ? tr_add_receivers(t, n->fan, 0) : -E_IO;
 	if (rc == 0)
 		rc = start_mover(t);
 	if (rc < 0)
@@ -571,7 +524,7 @@ const struct transport_ops tr_nccl_ops = {
 	.offer = nccl_offer,
 	.post = nccl_post,
 	.load = tr_no_load,
-	.poll = nccl_poll,
+	.poll = tr_no_poll,
 	.drain = nccl_drain,
 	.abort = nccl_abort,
 	.close = nccl_close,

@@ -77,15 +77,11 @@ struct nccl {
 	uint32_t wave;
 	uint32_t bucket;
 	struct loop_timer turn, silence;
-	struct tr_queue queue;
 	struct msg_arena arena;
 	struct tr_pieces pieces;
 };
 
 struct nccl *tr_nccl_of(const struct transport *t);
-void tr_nccl_tell(struct transport *t, const struct tr_event *e);
-void tr_nccl_tell_failed(struct transport *t, uint32_t receiver, uint32_t bucket,
-		      int code, const char *cause);
 const char *tr_nccl_name_of(const struct transport *t, uint32_t receiver);
 
 /* The group of exactly these receivers, which are sorted. */

@@ -49,7 +49,7 @@ void tr_nccl_fail_post(struct transport *t, struct cast *c, struct post *p,
 	if (p->has_ended)
 		return;
 	p->has_ended = true;
-	tr_nccl_tell_failed(t, p->receiver, c->bucket, code, cause);
+	tr_tell_failed(t, p->receiver, c->bucket, code, slice_of(cause));
 }
 
 void tr_nccl_fail_cast(struct transport *t, struct cast *c, int code,
@@ -85,7 +85,7 @@ void tr_nccl_settle(struct transport *t, struct cast *c, struct post *p)
 		return;
 	p->has_ended = true;
 	for (uint32_t i = 0; i < p->acks; i++)
-		tr_nccl_tell(t, &p->ack[i]);
+		tr_tell(t, &p->ack[i]);
 }
 
 void tr_nccl_moved(struct transport *t, struct cast *c)
@@ -96,9 +96,9 @@ void tr_nccl_moved(struct transport *t, struct cast *c)
 
 		if (p->has_ended)
 			continue;
-		tr_nccl_tell(t, &(struct tr_event){ .kind = TR_MOVED,
-						    .receiver = p->receiver,
-						    .bucket = c->bucket });
+		tr_tell(t, &(struct tr_event){ .kind = TR_MOVED,
+					       .receiver = p->receiver,
+					       .bucket = c->bucket });
 		tr_nccl_settle(t, c, p);
 	}
 	tr_nccl_sweep(tr_nccl_of(t));
@@ -274,8 +274,8 @@ void tr_nccl_turn(void *arg)
 	while (!n->mover && n->npending > 0) {
 		const struct pending *p = &n->pending[--n->npending];
 
-		tr_nccl_tell_failed(t, p->receiver, p->bucket, n->gone_code,
-				    n->gone);
+		tr_tell_failed(t, p->receiver, p->bucket, n->gone_code,
+			       slice_of(n->gone));
 	}
 	while (i < n->npending) {
 		const struct pending *first = &n->pending[i];

@@ -90,9 +90,7 @@ bool xfer_is_again(const struct xfer *x)
 
 bool xfer_is_whole(const struct xfer *x)
 {
-	const struct transport_ops *t = transport_find(x->plan.transport);
-
-	return t && t->caps & TR_WHOLE;
+	return transport_has(x->plan.transport, TR_WHOLE);
 }
 
 int xfer_open_source(struct xfer *x)
@@ -327,8 +325,10 @@ static const struct fan_ops fan_ops = {
 
 static void load(struct xfer *x, uint32_t receiver)
 {
+	int was = log_quiet_thread(1);
 	int rc = transport_load(&x->tr, receiver);
 
+	log_quiet_thread(was);
 	if (rc < 0)
 		xfer_fault(x, receiver, ID_NONE, -rc, log_cause());
 }

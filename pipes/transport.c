@@ -2,7 +2,9 @@
 
 #include "common/err.h"
 #include "common/log.h"
+#include "pipes/fan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,9 +22,23 @@ const struct transport_ops *transport_find(const char *name)
 	return NULL;
 }
 
+bool transport_has(const char *name, enum tr_caps cap)
+{
+	const struct transport_ops *t = transport_find(name);
+
+	return t && t->caps & cap;
+}
+
 static int misuse(const struct transport *t, const char *what)
 {
 	return log_error(E_BUG, "transport %s: %s", t->ops->name, what);
+}
+
+static void release(struct transport *t)
+{
+	free(t->queue.v);
+	free(t->state);
+	*t = (struct transport){ 0 };
 }
 
 int transport_open(struct transport *t, const struct transport_ops *ops,
@@ -33,10 +49,8 @@ int transport_open(struct transport *t, const struct transport_ops *ops,
 	*t = (struct transport){ .ops = ops, .env = env, .bucket = ID_NONE };
 	t->state = xcalloc(env->plan->nreceivers, 1);
 	rc = ops->open(t);
-	if (rc < 0) {
-		free(t->state);
-		*t = (struct transport){ 0 };
-	}
+	if (rc < 0)
+		release(t);
 	return rc;
 }
 
@@ -79,9 +93,23 @@ int transport_load(struct transport *t, uint32_t receiver)
 	return t->ops->load(t, receiver);
 }
 
+static int pop(struct tr_queue *q, struct tr_event *e)
+{
+	if (q->n == 0)
+		return 0;
+	*e = q->v[q->head++];
+	if (--q->n == 0)
+		q->head = 0;
+	return 1;
+}
+
 int transport_poll(struct transport *t, struct tr_event *e)
 {
-	while (t->ops->poll(t, e) > 0) {
+	for (;;) {
+		if (t->queue.n == 0)
+			t->ops->poll(t);
+		if (pop(&t->queue, e) == 0)
+			return 0;
 		if (e->receiver == ID_NONE)
 			return 1;
 		if (t->state[e->receiver] == GONE)
@@ -90,7 +118,6 @@ int transport_poll(struct transport *t, struct tr_event *e)
 			t->state[e->receiver] = ATTACHED;
 		return 1;
 	}
-	return 0;
 }
 
 size_t transport_drain(struct transport *t)
@@ -118,8 +145,7 @@ void transport_close(struct transport *t)
 		return;
 	transport_abort_all(t);
 	t->ops->close(t);
-	free(t->state);
-	*t = (struct transport){ 0 };
+	release(t);
 }
 
 /* ---- for transports ---- */
@@ -143,13 +169,12 @@ int tr_no_load(struct transport *t, uint32_t receiver)
 	return misuse(t, "it carries buckets, no whole versions");
 }
 
-void tr_queue_release(struct tr_queue *q)
+void tr_no_poll(struct transport *t)
 {
-	free(q->v);
-	*q = (struct tr_queue){ 0 };
+	(void)t;
 }
 
-void tr_push(struct tr_queue *q, const struct tr_event *e)
+static void push(struct tr_queue *q, const struct tr_event *e)
 {
 	if (q->n && q->head + q->n == q->cap) {
 		memmove(q->v, q->v + q->head, q->n * sizeof(*q->v));
@@ -162,24 +187,52 @@ void tr_push(struct tr_queue *q, const struct tr_event *e)
 	q->v[q->head + q->n++] = *e;
 }
 
-int tr_pop(struct tr_queue *q, struct tr_event *e)
+void tr_tell(struct transport *t, const struct tr_event *e)
 {
-	if (q->n == 0)
-		return 0;
-	*e = q->v[q->head++];
-	if (--q->n == 0)
-		q->head = 0;
-	return 1;
+	push(&t->queue, e);
+	t->env->wake(t->env->arg);
 }
 
-void tr_forget(struct tr_queue *q, uint32_t receiver)
+void tr_tell_attached(struct transport *t, uint32_t receiver)
 {
-	size_t kept = 0;
+	tr_tell(t, &(struct tr_event){ .kind = TR_ATTACHED,
+				       .receiver = receiver,
+				       .bucket = ID_NONE });
+}
 
-	for (size_t i = 0; i < q->n; i++)
-		if (q->v[q->head + i].receiver != receiver)
-			q->v[q->head + kept++] = q->v[q->head + i];
-	q->n = kept;
+void tr_tell_failed(struct transport *t, uint32_t receiver, uint32_t bucket,
+		    int code, struct slice cause)
+{
+	struct tr_event e = { .kind = TR_FAILED,
+			      .receiver = receiver,
+			      .bucket = bucket,
+			      .code = code };
+
+	snprintf(e.cause, sizeof(e.cause), "%.*s", SLICE_ARG(cause));
+	tr_tell(t, &e);
+}
+
+void tr_tell_lost(struct transport *t, uint32_t receiver)
+{
+	struct tr_event e = { .kind = TR_LOST,
+			      .receiver = receiver,
+			      .bucket = ID_NONE,
+			      .code = E_UNAVAIL };
+
+	snprintf(e.cause, sizeof(e.cause), "%s closed its connection",
+		 t->env->plan->receiver[receiver].endpoint);
+	tr_tell(t, &e);
+}
+
+int tr_add_receivers(const struct transport *t, struct fan *f, size_t fds)
+{
+	const struct plan *p = t->env->plan;
+	int rc = fan_reserve(f, p->nreceivers, fds);
+
+	for (uint32_t r = 0; r < p->nreceivers && rc >= 0; r++)
+		rc = fan_add(f, p->receiver[r].endpoint);
+	fan_number_from(f, (uint64_t)t->env->fence.instance << 40);
+	return rc < 0 ? rc : 0;
 }
 
 void tr_pieces_init(struct tr_pieces *t, const struct plan *p)

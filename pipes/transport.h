@@ -11,8 +11,7 @@
  * (TR_PLACED), and load takes the place of offers, posts and finish.
  *
  * Nothing blocks.  What has happened is fetched with transport_poll() after
- * env->wake() (which may come from inside of loop callbacks, never from
- * inside these functions):
+ * env->wake() (which may come at any time, so that it only takes a note):
  *
  *	TR_ATTACHED	the receiver can reach the source
  *	TR_MOVED	receiver, bucket: the source is not read for it any more
@@ -82,6 +81,7 @@ struct tr_env {
 	void *arg;
 };
 
+struct fan;
 struct transport;
 
 struct transport_ops {
@@ -92,22 +92,30 @@ struct transport_ops {
 	int (*offer)(struct transport *t, uint32_t wave, uint32_t bucket);
 	int (*post)(struct transport *t, uint32_t receiver);
 	int (*load)(struct transport *t, uint32_t receiver);
-	int (*poll)(struct transport *t, struct tr_event *e);
+	void (*poll)(struct transport *t);	/* may tell more */
 	size_t (*drain)(struct transport *t);
 	void (*abort)(struct transport *t, uint32_t receiver);
 	void (*close)(struct transport *t);
+};
+
+struct tr_queue {			/* events that wait for poll */
+	struct tr_event *v;
+	size_t head, n, cap;
 };
 
 struct transport {
 	const struct transport_ops *ops;
 	const struct tr_env *env;
 	void *self;			/* the transport's own */
+	struct tr_queue queue;
 	uint8_t *state;			/* per receiver; see transport.c */
 	uint32_t wave, bucket;		/* offered; ID_NONE */
 };
 
 /* NULL if there is none of that name. */
 const struct transport_ops *transport_find(const char *name);
+/* False if there is none of that name, too. */
+bool transport_has(const char *name, enum tr_caps cap);
 
 /* env is lent until transport_close(). */
 int transport_open(struct transport *t, const struct transport_ops *ops,
@@ -128,15 +136,19 @@ void transport_abort(struct transport *t, uint32_t receiver);
 void transport_abort_all(struct transport *t);
 void transport_close(struct transport *t);	/* fine on a zeroed one */
 
-/* For transports: events that wait for poll.  {0} is an empty one. */
-struct tr_queue {
-	struct tr_event *v;
-	size_t head, n, cap;
-};
-void tr_queue_release(struct tr_queue *q);
-void tr_push(struct tr_queue *q, const struct tr_event *e);
-int tr_pop(struct tr_queue *q, struct tr_event *e);
-void tr_forget(struct tr_queue *q, uint32_t receiver);
+/* ---- for transports ---- */
+
+/* What transport_poll() is to give, unless its receiver is aborted before. */
+void tr_tell(struct transport *t, const struct tr_event *e);
+void tr_tell_attached(struct transport *t, uint32_t receiver);
+void tr_tell_failed(struct transport *t, uint32_t receiver, uint32_t bucket,
+		    int code, struct slice cause);
+/* Its connection has ended. */
+void tr_tell_lost(struct transport *t, uint32_t receiver);
+/* The plan's receivers, in order; fds: descriptors that each needs besides.
+ * Instances number their calls apart. */
+int tr_add_receivers(const struct transport *t, struct fan *f, size_t fds);
+
 /* A bucket as receivers get it: its parts that are not empty, with the files
  * counted as each rank's receivers count them. */
 struct tr_pieces {
@@ -153,6 +165,7 @@ int tr_pieces_of(struct tr_pieces *t, const struct plan *p, uint32_t bucket,
 int tr_no_offer(struct transport *t, uint32_t wave, uint32_t bucket);
 int tr_no_post(struct transport *t, uint32_t receiver);
 int tr_no_load(struct transport *t, uint32_t receiver);
+void tr_no_poll(struct transport *t);	/* its loop callbacks tell all */
 
 extern const struct transport_ops tr_host_ops, tr_mem_ops, tr_disk_ops,
 	tr_delta_ops, tr_nccl_ops;
