@@ -347,6 +347,21 @@ static void give_up(struct push *p)
 		 PUSH_END_MS + c->engine_timeout_ms + 2 * c->stage_timeout_ms);
 }
 
+/* One that ends by itself has said why; one that is killed says nothing. */
+static void tell_given_up(const struct push *p, enum stage_id id)
+{
+	const struct supervised *s = &p->sup.stage[id];
+	const char *program = stages[id].spec->program;
+
+	if (s->restarts)
+		log_warn("%s failed %u times; giving up", program,
+			 s->restarts + 1);
+	else
+		log_info("%s ended with %d, and is not started again; giving "
+			 "up",
+			 program, s->code);
+}
+
 static void act(struct push *p, struct child *c, enum sup_action a)
 {
 	switch (a) {
@@ -362,10 +377,7 @@ static void act(struct push *p, struct child *c, enum sup_action a)
 			give_up(p);
 		break;
 	case SUP_TERMINATE:
-		/* It has said why itself. */
-		log_info("%s ended with %d, and is not started again; giving "
-			 "up",
-			 stages[c->id].spec->program, p->sup.stage[c->id].code);
+		tell_given_up(p, c->id);
 		give_up(p);
 		break;
 	}
