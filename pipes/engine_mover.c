@@ -173,9 +173,9 @@ static int send_files(struct shell *sh)
 	return rc;
 }
 
-static int start_mover(struct shell *sh, const char *transport)
+static int start_mover(struct shell *sh)
 {
-	int rc = mover_start(&sh->mover, sh->loop, transport, &ops, sh);
+	int rc = mover_start(&sh->mover, sh->loop, &mover_nccl, &ops, sh);
 
 	if (rc < 0)
 		return rc;
@@ -215,7 +215,7 @@ void shell_enroll(struct shell *sh)
 	if (rc == 0)
 		shell_mover_stop(sh);
 	if (rc == 0)
-		rc = start_mover(sh, "nccl");
+		rc = start_mover(sh);
 	log_quiet_thread(was);
 	if (rc < 0) {
 		shell_refuse(sh, from, rc, ID_NONE, log_cause());

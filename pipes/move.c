@@ -162,13 +162,26 @@ static void ticks_ready(void *arg)
 
 /* ---- life ---- */
 
+static int find_device(struct gpu_device *d, uint32_t *library)
+{
+	int rc = gpu_open(0, d);
+
+	return rc == 0 ? nccl_version(library) : rc;
+}
+
+int move_check(void)
+{
+	struct gpu_device d;
+	uint32_t library;
+
+	return find_device(&d, &library);
+}
+
 static int open_device(struct move *m)
 {
-	int rc = gpu_open(0, &m->device);
+	int rc = find_device(&m->device, &m->library);
 	char version[NCCL_TEXT];
 
-	if (rc == 0)
-		rc = nccl_version(&m->library);
 	if (rc == 0)
 		rc = gpu_stream_new(&m->copies);
 	if (rc < 0)

@@ -42,6 +42,8 @@
 #define MOVE_FORM_MS	5	/* between two looks at one that forms */
 #define MOVE_END_MS	2000	/* for the library to let go of a group */
 
+/* Are device and library there?  0, or -E_*, logged. */
+int move_check(void);
 /* Until the socket ends; returns 0, or -E_* (logged). */
 int move_run(int fd);
 

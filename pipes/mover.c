@@ -1,6 +1,7 @@
 #include "pipes/mover.h"
 
 #include "common/child.h"
+#include "common/clock.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/log.h"
@@ -20,11 +21,13 @@ struct packet {
 	size_t n;
 };
 
+const struct mover_kind mover_nccl = { "weir-move-nccl", "transport nccl" };
+
 struct mover {
 	struct loop *loop;
+	const struct mover_kind *kind;
 	const struct mover_ops *ops;
 	void *arg;
-	char *name, *transport;
 	struct child child;
 	int sock, pidfd, out_fd; /* the latter two as the loop knows them */
 	struct packet *first, **last;
@@ -53,18 +56,16 @@ static void end_callback(struct mover *m)
 }
 
 /* "PATH: error while loading shared libraries: NAME: ...", and 127. */
-static int explain(const struct mover *m, int rc)
+static int explain(const struct mover_kind *kind, const struct child *c)
 {
 	static const char loading[] = "shared libraries: ";
-	const char *at = strstr(m->child.line, loading);
+	const char *at = strstr(c->line, loading);
 
-	if (rc > 0)
-		return log_error(E_UNAVAIL, "%s ended", m->name);
 	if (!at)
 		return -E_UNAVAIL; /* and child_step() has said it */
 	at += strlen(loading);
-	return log_error(E_UNAVAIL, "transport %s: unavailable, %.*s not found",
-			 m->transport, (int)strcspn(at, ":"), at);
+	return log_error(E_UNAVAIL, "%s: unavailable, %.*s not found",
+			 kind->what, (int)strcspn(at, ":"), at);
 }
 
 static void child_ready(void *arg)
@@ -81,9 +82,13 @@ static void child_ready(void *arg)
 	}
 	if (rc == 0)
 		return;
+	if (rc > 0)
+		rc = log_error(E_UNAVAIL, "%s ended", m->kind->program);
+	else
+		rc = explain(m->kind, &m->child);
 	unwatch(m);
 	m->is_calling = true;
-	m->ops->ended(m->arg, explain(m, rc));
+	m->ops->ended(m->arg, rc);
 	end_callback(m);
 }
 
@@ -169,7 +174,7 @@ int mover_send(struct mover *m, const struct msg *msg, const int *fds, size_t n)
 		return rc;
 	if (m->waiting > MOVER_WAITING_MAX)
 		return log_error(E_AGAIN, "%s does not read what it is sent",
-				 m->name);
+				 m->kind->program);
 	rc = m->first ? -E_AGAIN
 		      : fdpass_send(m->sock, buf_slice(&m->out), fds, n);
 	if (rc == -E_AGAIN)
@@ -194,33 +199,49 @@ static char *find_program(const char *name)
 	return xasprintf(PKGLIBEXECDIR "/%s", name);
 }
 
-static int spawn(struct mover *m, const char *path, int fd)
+static int spawn_path(const struct mover_kind *kind, struct child *c,
+		      const char *path, const char *how, int fd)
 {
 	char *env = xasprintf("WEIR_MOVER=%s", path);
 	const char *const envs[] = { env, NULL };
 	char command[64];
 	int rc;
 
-	snprintf(command, sizeof(command), "exec \"$WEIR_MOVER\" %d", fd);
-	rc = child_start_with(&m->child, m->name, command, envs, fd);
+	snprintf(command, sizeof(command), "exec \"$WEIR_MOVER\" %s", how);
+	rc = child_start_with(c, kind->program, command, envs, fd);
 	free(env);
 	return rc;
 }
 
-static int open_mover(struct mover *m, const char *path)
+/* how: its argument.  fd: what it has besides; -1: nothing. */
+static int spawn(const struct mover_kind *kind, struct child *c,
+		 const char *how, int fd)
 {
-	int pair[2], rc;
+	char *path = find_program(kind->program);
+	int rc = 0;
 
 	if (access(path, X_OK) < 0)
-		return log_error(E_UNAVAIL,
-				 "transport %s: unavailable, %s is not "
-				 "installed: this build has it not",
-				 m->transport, path);
+		rc = log_error(E_UNAVAIL,
+			       "%s: unavailable, %s is not installed: this "
+			       "build has it not",
+			       kind->what, path);
+	if (rc == 0)
+		rc = spawn_path(kind, c, path, how, fd);
+	free(path);
+	return rc;
+}
+
+static int open_mover(struct mover *m)
+{
+	char number[16];
+	int pair[2], rc;
+
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
 		       0, pair) < 0)
 		return log_errno(E_IO, "a socket pair");
 	m->sock = pair[0];
-	rc = spawn(m, path, pair[1]);
+	snprintf(number, sizeof(number), "%d", pair[1]);
+	rc = spawn(m->kind, &m->child, number, pair[1]);
 	close(pair[1]);
 	if (rc < 0)
 		return rc;
@@ -232,14 +253,15 @@ static int open_mover(struct mover *m, const char *path)
 	return 0;
 }
 
-int mover_start(struct mover **out, struct loop *l, const char *transport,
-		const struct mover_ops *ops, void *arg)
+int mover_start(struct mover **out, struct loop *l,
+		const struct mover_kind *kind, const struct mover_ops *ops,
+		void *arg)
 {
 	struct mover *m = xcalloc(1, sizeof(*m));
-	char *path;
 	int rc;
 
 	*m = (struct mover){ .loop = l,
+			     .kind = kind,
 			     .ops = ops,
 			     .arg = arg,
 			     .child = CHILD_NONE,
@@ -247,15 +269,44 @@ int mover_start(struct mover **out, struct loop *l, const char *transport,
 			     .pidfd = -1,
 			     .out_fd = -1 };
 	m->last = &m->first;
-	m->transport = xstrdup(transport);
-	m->name = xasprintf("weir-move-%s", transport);
-	path = find_program(m->name);
-	rc = open_mover(m, path);
-	free(path);
+	rc = open_mover(m);
 	if (rc < 0)
 		mover_free(m);
 	else
 		*out = m;
+	return rc;
+}
+
+static int wait_for_check(const struct mover_kind *kind, struct child *c)
+{
+	int64_t deadline = clock_mono_ms() + MOVER_CHECK_MS;
+	int rc = 0;
+
+	while (rc == 0) {
+		struct pollfd p[] = { { .fd = c->pidfd, .events = POLLIN },
+				      { .fd = c->out_fd, .events = POLLIN } };
+		int64_t left = deadline - clock_mono_ms();
+
+		if (left <= 0)
+			return log_error(E_UNAVAIL,
+					 "%s: unavailable, %s says nothing for "
+					 "%d s",
+					 kind->what, kind->program,
+					 MOVER_CHECK_MS / 1000);
+		poll(p, 2, (int)left);
+		rc = child_step(c);
+	}
+	return rc > 0 ? 0 : explain(kind, c);
+}
+
+int mover_check(const struct mover_kind *kind)
+{
+	struct child c = CHILD_NONE;
+	int rc = spawn(kind, &c, "check", -1);
+
+	if (rc == 0)
+		rc = wait_for_check(kind, &c);
+	child_kill(&c);
 	return rc;
 }
 
@@ -276,8 +327,6 @@ static void release(struct mover *m)
 	buf_release(&m->in);
 	buf_release(&m->out);
 	msg_arena_release(&m->arena);
-	free(m->name);
-	free(m->transport);
 	free(m);
 }
 

@@ -16,6 +16,7 @@
 
 #define MOVER_WAITING_MAX (64u << 20)	/* bytes of messages */
 #define MOVER_END_MS 500		/* then it is killed */
+#define MOVER_CHECK_MS 20000		/* a device may have to be woken up */
 
 struct mover;
 
@@ -28,11 +29,22 @@ struct mover_ops {
 	void (*ended)(void *arg, int rc);
 };
 
-/* weir-move-TRANSPORT: in $WEIR_LIBEXEC if that is set, else beside this
+/* The program, and what it is for, as messages call it.  Lent for ever. */
+struct mover_kind {
+	const char *program, *what;
+};
+
+extern const struct mover_kind mover_nccl;
+
+/* In $WEIR_LIBEXEC if that is set, else beside this
  * program or in libexec.  -E_UNAVAIL, logged:
  * it is not there.  That a library is missing is told by ended(). */
-int mover_start(struct mover **out, struct loop *l, const char *transport,
-		const struct mover_ops *ops, void *arg);
+int mover_start(struct mover **out, struct loop *l,
+		const struct mover_kind *kind, const struct mover_ops *ops,
+		void *arg);
+/* Would it start, and find its libraries and a device?  Waits for at most
+ * MOVER_CHECK_MS.  0, or -E_UNAVAIL, logged, naming what is missing. */
+int mover_check(const struct mover_kind *kind);
 /* The descriptors are lent until it has been sent: until mover_free().
  * -E_AGAIN, logged, if too much waits. */
 int mover_send(struct mover *m, const struct msg *msg, const int *fds,

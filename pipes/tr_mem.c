@@ -209,6 +209,7 @@ const char *tr_mem_file(const struct transport *t, uint32_t receiver,
 const struct transport_ops tr_mem_ops = {
 	.name = "mem",
 	.caps = TR_CAN_LOSE,
+	.check = tr_no_check,
 	.open = mem_open,
 	.attach = mem_attach,
 	.offer = mem_offer,

@@ -470,7 +470,8 @@ static int start_mover(struct transport *t)
 {
 	struct nccl *n = tr_nccl_of(t);
 	struct msg m = { .type = M_enroll };
-	int rc = mover_start(&n->mover, t->env->loop, NAME, &mover_ops, t);
+	int rc = mover_start(&n->mover, t->env->loop, &mover_nccl, &mover_ops,
+			     t);
 
 	if (rc < 0)
 		return rc;
@@ -497,6 +498,11 @@ static void init(struct transport *t, struct nccl *n)
 	n->fan = fan_new(t->env->loop, &fan_ops, t);
 }
 
+static int nccl_check(void)
+{
+	return mover_check(&mover_nccl);
+}
+
 static int nccl_open(struct transport *t)
 {
 	struct nccl *n;
@@ -519,6 +525,7 @@ static int nccl_open(struct transport *t)
 const struct transport_ops tr_nccl_ops = {
 	.name = NAME,
 	.caps = TR_DEVICE | TR_FANOUT,
+	.check = nccl_check,
 	.open = nccl_open,
 	.attach = nccl_attach,
 	.offer = nccl_offer,

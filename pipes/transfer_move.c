@@ -93,14 +93,30 @@ bool xfer_is_whole(const struct xfer *x)
 	return transport_has(x->plan.transport, TR_WHOLE);
 }
 
+/* What is missing here is a fault before anything has begun; later instances
+ * have nothing to say that the first did not. */
+static int check_transport(const struct xfer *x)
+{
+	const struct transport_ops *ops = transport_find(x->plan.transport);
+
+	if (!ops)
+		return log_error(E_CONFIG, "transport %s is not built in",
+				 x->plan.transport);
+	return x->s->run.instance == 1 ? transport_check(ops) : 0;
+}
+
 int xfer_open_source(struct xfer *x)
 {
+	int rc;
+
 	x->awaited = xcalloc(x->plan.nbuckets / 8 + 1, 1);
 	x->share = xcalloc(x->plan.nranks, sizeof(*x->share));
-	if (!xfer_is_again(x))
-		return srcfiles_open(&x->files, &x->plan);
-	xfer_seek_init(x);
-	return 0;
+	if (xfer_is_again(x)) {
+		xfer_seek_init(x);
+		return 0;
+	}
+	rc = check_transport(x);
+	return rc == 0 ? srcfiles_open(&x->files, &x->plan) : rc;
 }
 
 static int start_hash(struct xfer *x)
@@ -377,9 +393,6 @@ static int open_transport(struct xfer *x)
 {
 	const struct transport_ops *ops = transport_find(x->plan.transport);
 
-	if (!ops)
-		return log_error(E_CONFIG, "transport %s is not built in",
-				 x->plan.transport);
 	x->env = (struct tr_env){
 		.loop = x->s->loop,
 		.plan = &x->plan,

@@ -41,6 +41,11 @@ static void release(struct transport *t)
 	*t = (struct transport){ 0 };
 }
 
+int transport_check(const struct transport_ops *ops)
+{
+	return ops->check();
+}
+
 int transport_open(struct transport *t, const struct transport_ops *ops,
 		   const struct tr_env *env)
 {
@@ -149,6 +154,11 @@ void transport_close(struct transport *t)
 }
 
 /* ---- for transports ---- */
+
+int tr_no_check(void)
+{
+	return 0;
+}
 
 int tr_no_offer(struct transport *t, uint32_t wave, uint32_t bucket)
 {

@@ -174,25 +174,36 @@ two() {
 	fails "engine a: it has NCCL 2.27.3, the source 2.28"
 }
 
-@test "NC-13 no library, no mover, no device: said by name" {
+# No engine has begun anything: it knows no registry yet.
+fails_early() {
+	run --separate-stderr gpush "$T/one"
+	assert_equal "$status" 69
+	assert_regex "$stderr" "$1"
+	assert_not_exist "$T/a/fence"
+	assert_not_exist "$T/registry/open"
+	run leftover_processes
+	refute_output --partial weir-move
+}
+
+@test "NC-13 no library, no mover, no device: said by name, nothing begun" {
 	checkpoint "$T/one" --size 1MiB
 	gpu_engine a 1
 	fleet a
 	mkdir "$T/libexec"
 	export WEIR_LIBEXEC="$T/libexec"
-	fails "transport nccl: unavailable, .*weir-move-nccl is not installed"
+	fails_early "transport nccl: unavailable, .*weir-move-nccl is not installed"
 	cat >"$T/libexec/weir-move-nccl" <<-END
 	#!/bin/sh
 	exec /lib64/ld-linux-x86-64.so.2 --inhibit-cache \
-		--library-path /lib/x86_64-linux-gnu "$BUILD/weir-move-nccl" 0
+		--library-path /lib/x86_64-linux-gnu "$BUILD/weir-move-nccl" "\$1"
 	END
 	chmod +x "$T/libexec/weir-move-nccl"
 	unset LD_LIBRARY_PATH
-	fails "transport nccl: unavailable, libnccl.so.2 not found"
+	fails_early "transport nccl: unavailable, libnccl.so.2 not found"
 	unset WEIR_LIBEXEC
 	export LD_LIBRARY_PATH="$BUILD/tests/standin"
 	export WEIR_STANDIN_FAULT=no-device
-	fails "no CUDA device: CUDA driver version is insufficient"
+	fails_early "no CUDA device: CUDA driver version is insufficient"
 }
 
 @test "nccl: an error in a broadcast names the engine, and the next push works" {

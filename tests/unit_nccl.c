@@ -112,7 +112,7 @@ static void start_mover(struct fake *f, uint32_t receiver)
 
 	snprintf(device, sizeof(device), "%u", receiver + 1);
 	setenv("CUDA_VISIBLE_DEVICES", device, 1);
-	BUG_ON(mover_start(&f->mover, f->loop, "nccl", &ops, f) < 0);
+	BUG_ON(mover_start(&f->mover, f->loop, &mover_nccl, &ops, f) < 0);
 	m.attach.count = 1;
 	BUG_ON(mover_send(f->mover, &m, &f->fd, 1) < 0);
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
@@ -216,7 +216,7 @@ static void check_mover(void)
 	solo.loop = loop_new();
 	solo.limit.fn = solo_expired;
 	loop_arm(solo.loop, &solo.limit, TR_PATIENCE_MS);
-	BUG_ON(mover_start(&solo.mover, solo.loop, "nccl", &solo_ops, NULL) <
+	BUG_ON(mover_start(&solo.mover, solo.loop, &mover_nccl, &solo_ops, NULL) <
 	       0);
 	solo_join(
 		(struct m_join){ .group = 1, .rank = 3, .world = 3, .id = id },
