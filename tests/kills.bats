@@ -25,6 +25,13 @@ sum() { tail -n 1 <<<"$output"; }
 	[[ $(sum) == "chance: 8 kills "*" 0 broken, "* ]]
 }
 
+@test "DK-01 weir delta killed at named points and at random: old or new" {
+	run "$KILL/run" delta --short --kills 6 --jobs 2
+	echo "$output"
+	assert_success
+	[[ $(sum) == *" 0 broken" ]]
+}
+
 # checks WORDS LINE...: is a history of these lines refused, and why?
 checks() {
 	local words=$1

@@ -19,6 +19,7 @@ VICTIMS = ("plan", "admit", "transfer", "transfer", "commit", "commit",
            "engine", "push")
 SIZES = ("128KiB", "512KiB", "2MiB", "6MiB")
 ENGINES = ("a", "b", "c")
+TRANSPORTS = ("host", "host", "disk", "delta")
 FEW = 100           # kills, of which nothing is said about the average
 REMEMBERED = 8      # durations that say how long a push takes
 
@@ -31,6 +32,7 @@ class Plan:
         self.seed = seed
         self.source = r.randrange(len(SIZES))
         self.engines = r.sample(range(len(ENGINES)), r.randint(1, 3))
+        self.transport = r.choice(TRANSPORTS)
         self.options = []
         for option, values in (
                 ("--bucket-size", ("32KiB", "128KiB", "512KiB")),
@@ -38,7 +40,12 @@ class Plan:
                 ("--max-inflight-bytes", ("0", "5MiB", "8MiB")),
                 ("--max-inflight-engine-groups", ("0", "1", "2")),
                 ("--order", ("wave", "window"))):
-            self.options += [option, r.choice(values)]
+            value = r.choice(values)
+            if self.transport == "host" or option.endswith("groups"):
+                self.options += [option, value]
+        encoding = r.choice(("xor", "overwrite", "auto"))
+        if self.transport == "delta":
+            self.options += ["--delta-encoding", encoding]
         self.victim = r.choice(VICTIMS)
         self.by_hand = self.victim != "push" and r.random() < 0.3
         self.when = r.random()
@@ -48,7 +55,8 @@ class Plan:
         how = "by hand" if self.by_hand else "weir-push"
         return (f"seed {self.seed}: {self.victim} at {self.when:.3f}, {how}, "
                 f"engines {[ENGINES[i] for i in self.engines]}, "
-                f"{SIZES[self.source]}, {' '.join(self.options)}")
+                f"{SIZES[self.source]}, {self.transport} "
+                f"{' '.join(self.options)}")
 
 
 class Chance:
@@ -59,6 +67,8 @@ class Chance:
         self.sources = [f.checkpoint(f"{args.dir}/{worker}/c{i}", size, i,
                                      shards=1 + i % 2)
                         for i, size in enumerate(SIZES)]
+        twins = [f.change(s, f"{s}x") for s in self.sources]
+        self.twin = dict(zip(self.sources + twins, twins + self.sources))
         self.fleet.start()
         self.reader = history.Reader(self.fleet)
         self.took = []
@@ -76,7 +86,7 @@ class Chance:
         """(inside a run, bytes sent again)"""
         engines = [self.fleet.engines[i] for i in plan.engines]
         how = f.Hand if plan.by_hand else f.Push
-        run = how(self.fleet, self.sources[plan.source], plan.options, engines)
+        run = how(self.fleet, self.source(plan), self.options(plan), engines)
         wait = plan.when * sorted(self.took)[len(self.took) // 2]
         end = time.monotonic() + wait
         while time.monotonic() < end and not run.is_over():
@@ -90,6 +100,16 @@ class Chance:
         again = self.resent(run) if run.codes()[0] == 0 else 0
         run.drop()
         return inside, again
+
+    def source(self, plan):
+        """For a delta, of what is published, a little is changed."""
+        last = self.fleet.source[max(self.fleet.source)]
+        return self.twin[last] if plan.transport == "delta" else \
+            self.sources[plan.source]
+
+    def options(self, plan):
+        return plan.options if plan.transport == "host" else \
+            [*plan.options, *self.fleet.by(plan.transport)]
 
     def strike(self, run, plan):
         if plan.victim == "engine":

@@ -20,13 +20,16 @@ STAGES = ("plan", "admit", "transfer", "commit")
 KILL = signal.SIGKILL
 WAIT_S = 60         # bound on any wait for a process of ours
 LOOK_S = 0.002      # between two looks at one
+CHANGED = 64        # bytes from one that changes to the next
 ALWAYS = ("--stage-timeout", "5s", "--engine-timeout", "20s",
           "--expect", "any")
 OPTION_OF = {       # whose option is it, by hand
     "--bucket-size": "plan", "--max-inflight-buckets": "admit",
     "--max-inflight-bytes": "admit", "--max-inflight-engine-groups": "admit",
     "--order": "admit", "--min-engines": "commit",
-    "--engine-timeout": "commit", "--expect": "commit"}
+    "--engine-timeout": "commit", "--expect": "commit",
+    "--transport": "plan", "--disk-dir": "plan", "--keep": "commit",
+    "--delta-encoding": "transfer"}
 
 
 class Broken(Exception):
@@ -64,6 +67,20 @@ def checkpoint(path, size, seed, shards=1):
     with open(f"{path}/config.json", "w", encoding="utf-8") as f:
         json.dump(config, f)
     return path
+
+
+def change(old, new):
+    """A copy with a byte here and there changed, of all tensors."""
+    shutil.copytree(old, new)
+    for name in filter(lambda n: n.endswith(".safetensors"), os.listdir(new)):
+        with open(f"{new}/{name}", "r+b") as shard:
+            data = bytearray(shard.read())
+            start = 8 + int.from_bytes(data[:8], "little")
+            for i in range(start, len(data), CHANGED):
+                data[i] ^= 1 + i % 3
+            shard.seek(0)
+            shard.write(data)
+    return new
 
 
 class Engine:
@@ -286,7 +303,7 @@ def end_all(path):
 
 class Fleet:
     def __init__(self, path, build, names, programs="", env=None):
-        self.dir, self.runs = path, 0
+        self.dir, self.runs, self.disk = path, 0, None
         self.build, self.programs = build, programs
         for name in ("run", "tmp", "src"):
             os.makedirs(f"{path}/{name}", 0o700)
@@ -301,6 +318,12 @@ class Fleet:
 
     def program(self, name):
         return os.path.join(self.build, self.programs, name)
+
+    def by(self, transport):
+        """Options: with version directories of this fleet's own."""
+        self.disk = f"{self.dir}/disk"
+        os.makedirs(self.disk, exist_ok=True)
+        return ("--transport", transport, "--disk-dir", self.disk)
 
     def start(self):
         for e in self.engines:
@@ -382,11 +405,19 @@ class Fleet:
                            not n.endswith((".endpoint", ".sock")),
                            f"{d}/{n} was left behind")
         expect(not self.is_open(), "open is left")
+        self.has_decided_only()
         for e in run.engines:
             staged = os.listdir(f"{e.store}/staging")
             expect(not staged, f"{e.name} has {staged} staged")
             expect(not os.path.exists(f"{e.store}/paused"),
                    f"{e.name} is paused")
+
+    def has_decided_only(self):
+        """In version directories; nothing is half written or removed."""
+        for name in os.listdir(self.disk) if self.disk else ():
+            expect(name.startswith("weight_v") and
+                   int(name[8:]) in self.decided(),
+                   f"{self.disk}/{name} was left behind")
 
     def is_open(self):
         """Killed behind the verdict: the next commit finishes it again."""

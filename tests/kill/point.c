@@ -224,6 +224,16 @@ int __wrap_renameat(int a, const char *from, int b, const char *to)
 	MOVE("renames", to, __real_renameat(a, from, b, to));
 }
 
+int __real_renameat2(int a, const char *from, int b, const char *to,
+		     unsigned flags);
+int __wrap_renameat2(int a, const char *from, int b, const char *to,
+		     unsigned flags);
+int __wrap_renameat2(int a, const char *from, int b, const char *to,
+		     unsigned flags)
+{
+	MOVE("exchanges", to, __real_renameat2(a, from, b, to, flags));
+}
+
 int __real_symlinkat(const char *target, int dirfd, const char *path);
 int __wrap_symlinkat(const char *target, int dirfd, const char *path);
 int __wrap_symlinkat(const char *target, int dirfd, const char *path)

@@ -3,8 +3,9 @@
 The names are those that the programs meet (tests/kill/point.c): rows of their
 machines' tables, and durable moves.  Stories: `steady`, a push over an older
 version; `abort`, one that fails at its last engine; `fresh`, the first one
-ever, with the start of its engines.  A name belongs to the first story that
-meets it.  Started again by weir-push, or by hand.
+ever, with the start of its engines; `disk` and `delta`, steady ones by these
+transports.  A name belongs to the first story that meets it.  Started again
+by weir-push, or by hand.
 """
 
 import os
@@ -15,11 +16,13 @@ from collections import Counter
 import fleet as f
 import history
 
-STORIES = ("steady", "abort", "fresh")
+STORIES = ("steady", "abort", "fresh", "disk", "delta")
+STEADY = ("steady", "disk", "delta")
 TRIES = 3       # for points that a run does not always meet
 SIZE = "192KiB"
 PUSH = ("--bucket-size", "64KiB", "--max-inflight-buckets", "2",
         "--max-inflight-engine-groups", "1")
+PUSH_WHOLE = ("--keep", "2", "--max-inflight-engine-groups", "1")
 
 
 class Story:
@@ -30,10 +33,13 @@ class Story:
         self.base = f"{args.dir}/{name[0]}{worker}"
         self.n = 0
         self.fleet = self.reader = None
+        self.options = PUSH
 
     def sources(self):
-        return [f.checkpoint(f"{self.base}/c{i}", SIZE, i, shards=2)
-                for i in (1, 2)]
+        one = f.checkpoint(f"{self.base}/c1", SIZE, 1, shards=2)
+        if self.name == "delta":
+            return [one, f.change(one, f"{self.base}/c2")]
+        return [one, f.checkpoint(f"{self.base}/c2", SIZE, 2, shards=2)]
 
     def set_up(self, names=None):
         """Engines run, and serve a first version."""
@@ -47,6 +53,8 @@ class Story:
             env = {"KILL_AT": f"{self.base}/at", "KILL_NAMES": names or ""}
             self.fleet = f.Fleet(f"{self.base}/{self.n}/fleet", self.args.build,
                                  ("a", "b"), "tests/kill", env)
+            if self.name in ("disk", "delta"):
+                self.options = PUSH_WHOLE + self.fleet.by(self.name)
             if self.name != "fresh":
                 self.begin()
 
@@ -64,11 +72,12 @@ class Story:
         e.options = ("--post-load", "false")
         self.fleet.engines.append(e)
 
-    def tell(self, how, source, options=PUSH):
+    def tell(self, how, source, options=None):
         self.fleet.start()
         if not self.reader:
             self.reader = history.Reader(self.fleet)
-        run = how(self.fleet, source, options, list(self.fleet.engines))
+        run = how(self.fleet, source, self.options if options is None
+                  else options, list(self.fleet.engines))
         run.finish()
         return run
 
@@ -79,7 +88,7 @@ class Story:
         path = f"{self.args.dir}/{self.name}.names"
         self.set_up(path)
         met = {}
-        for _ in range(3 if self.name == "steady" else 1):
+        for _ in range(3 if self.name in STEADY else 1):
             open(path, "w", encoding="ascii").close()
             run = self.tell(f.Push, self.next_source())
             with open(path, encoding="ascii") as names:
@@ -151,7 +160,7 @@ def job_list(args):
 
 def ways_of(args, story, point, n):
     """All by both ways, or, in short, each edge by one of them in turn."""
-    by_hand = story == "steady" and point.partition(":")[0] in f.STAGES
+    by_hand = story in STEADY and point.partition(":")[0] in f.STAGES
     if not by_hand:
         return [("before", [f.Push]), ("after", [f.Push])]
     if not args.short:
