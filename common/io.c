@@ -8,6 +8,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +23,20 @@
 #define TMP_PREFIX ".tmp."
 #define COPY_STEP (1u << 20) /* bytes */
 
-void io_open_std(void)
+static void open_std(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
 		    open("/dev/null",
 			 fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd)
 			return;
+}
+
+void io_start(void)
+{
+	open_std();
+	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL);
 }
 
 /* Until n bytes or the end: count, or -1 with errno. */

@@ -14,10 +14,12 @@
 #include <limits.h>
 #include <sys/types.h>
 
-/* Opens those of stdin, stdout and stderr that are closed, so that nothing
- * else gets their numbers: stdin is at its end, writing to stdout fails as
- * it did. */
-void io_open_std(void);
+/* What each program does first.  Opens those of stdin, stdout and stderr that
+ * are closed, so that nothing else gets their numbers: stdin is at its end,
+ * writing to stdout fails as it did.  A file above the limit (ulimit -f) is
+ * an error of its write, not the end of the process; and children can be
+ * waited for, also where whoever started us did not want to. */
+void io_start(void);
 int io_read_full(int fd, void *p, size_t n);	/* count; short = EOF */
 int io_write_full(int fd, const void *p, size_t n);
 int io_pread_full(int fd, void *p, size_t n, off_t off);

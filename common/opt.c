@@ -407,7 +407,7 @@ int opt_parse(const struct opt_spec *spec, void *conf, int argc, char **argv)
 	struct opt_common *common = common_of(spec, conf);
 	int rc;
 
-	io_open_std();
+	io_start();
 	log_init(spec->program, LOG_WARN);
 	start(spec, conf);
 	rc = parse_args(&c);

@@ -14,7 +14,7 @@
 extern char **environ;
 
 static const int default_signals[] = {
-	SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGIO,
+	SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGIO,
 };
 
 static void set_attributes(posix_spawnattr_t *a, const struct proc_spec *p)

@@ -3,8 +3,8 @@
  *
  * Always posix_spawn: nothing of ours runs between fork and exec, so it is
  * safe with ZeroMQ's and our own threads alive (ZQ-10).  A child starts with
- * no signal blocked, SIGPIPE and the stop signals at their defaults, and only
- * the descriptors named here (all others are close-on-exec).
+ * no signal blocked, SIGPIPE, SIGXFSZ and the stop signals at their defaults,
+ * and only the descriptors named here (all others are close-on-exec).
  */
 #ifndef WEIR_PROC_H
 #define WEIR_PROC_H

@@ -348,12 +348,16 @@ static void give_up(struct push *p)
 }
 
 /* One that ends by itself has said why; one that is killed says nothing. */
-static void tell_given_up(const struct push *p, enum stage_id id)
+static void tell_given_up(const struct push *p, enum stage_id id, int status)
 {
 	const struct supervised *s = &p->sup.stage[id];
 	const char *program = stages[id].spec->program;
 
-	if (s->restarts)
+	if (WIFSIGNALED(status))
+		log_error(E_AGAIN, "%s was killed (%s), %u times; giving up",
+			  program, strsignal(WTERMSIG(status)),
+			  s->restarts + 1);
+	else if (s->restarts)
 		log_warn("%s failed %u times; giving up", program,
 			 s->restarts + 1);
 	else
@@ -377,7 +381,6 @@ static void act(struct push *p, struct child *c, enum sup_action a)
 			give_up(p);
 		break;
 	case SUP_TERMINATE:
-		tell_given_up(p, c->id);
 		give_up(p);
 		break;
 	}
@@ -396,6 +399,8 @@ static void on_end_of(struct push *p, struct child *c, int status)
 	if (a == SUP_WAIT)
 		log_warn("%s ended with %d; starting it again",
 			 stages[c->id].spec->program, code);
+	else if (a == SUP_TERMINATE)
+		tell_given_up(p, c->id, status);
 	act(p, c, a);
 }
 
@@ -481,17 +486,26 @@ static void wire(struct push *p)
 	}
 }
 
-/* The signal that the verdict tells of may be the one that we sent: then the
- * run was aborted, for what made us give up. */
+/* A code may tell of the signal that we sent to the stages, to give up, and
+ * then not of why. */
+static bool is_our_signal(const struct push *p, int code)
+{
+	return p->gave_up && !p->signals && code == 128 + SIGTERM;
+}
+
 static int code_of(const struct push *p)
 {
+	const int again = err_exit_code(-E_AGAIN);
 	int code = supervisor_code(&p->sup);
 
+	if (is_our_signal(p, code))
+		code = again;
 	if (p->verdict < 0)
 		return code;
-	if (!p->gave_up || p->signals || p->verdict != 128 + SIGTERM)
+	if (!is_our_signal(p, p->verdict))
 		return p->verdict;
-	return code == err_exit_code(-E_AGAIN) ? EXIT_UNPUBLISHED : code;
+	/* The run was aborted. */
+	return code == again ? EXIT_UNPUBLISHED : code;
 }
 
 static int supervise(struct push *p)
