@@ -442,9 +442,11 @@ static bool is_held_by_us(struct commit_io *c, int64_t now)
 static int try_lock(struct commit_io *c, int64_t now)
 {
 	int64_t need;
-	int rc;
+	int rc = registry_is_free(&c->reg);
 
-	if (!registry_is_free(&c->reg)) {
+	if (rc < 0)
+		return rc;
+	if (rc == 0) {
 		bool again = c->seen_held;
 
 		c->free_since_ms = 0;

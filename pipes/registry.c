@@ -234,20 +234,27 @@ void registry_close(struct registry *r)
 	*r = (struct registry){ .dirfd = -1, .versions_fd = -1, .lock_fd = -1 };
 }
 
-static int lock_open(struct registry *r, int *out)
+static int lock_take(const struct registry *r, int fd)
 {
-	int fd = openat(r->dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-
 	if (fd < 0)
 		return log_errno(E_IO, "open the lock of registry %s", r->path);
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-		*out = fd;
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 		return 0;
-	}
-	close(fd);
 	if (errno == EWOULDBLOCK || errno == EINTR)
 		return -E_AGAIN;
 	return log_errno(E_IO, "lock registry %s", r->path);
+}
+
+static int lock_open(struct registry *r, int *out)
+{
+	int fd = openat(r->dirfd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	int rc = lock_take(r, fd);
+
+	if (rc == 0)
+		*out = fd;
+	else if (fd >= 0)
+		close(fd);
+	return rc;
 }
 
 /* For people and for the message of who comes second; not for decisions. */
@@ -375,14 +382,17 @@ void registry_unlock(struct registry *r)
 	r->knows_highest = false;
 }
 
-bool registry_is_free(struct registry *r)
+int registry_is_free(const struct registry *r)
 {
-	int fd;
+	int fd = openat(r->dirfd, "lock", O_RDONLY | O_CLOEXEC);
+	int rc;
 
-	if (lock_open(r, &fd) < 0)
-		return false;
-	close(fd);
-	return true;
+	if (fd < 0 && errno == ENOENT)
+		return 1;
+	rc = lock_take(r, fd);
+	if (fd >= 0)
+		close(fd);
+	return rc == 0 ? 1 : rc == -E_AGAIN ? 0 : rc;
 }
 
 void registry_holder(struct registry *r, struct reg_holder *h)

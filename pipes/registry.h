@@ -75,8 +75,9 @@ void registry_close(struct registry *r);	/* drops the lock */
  * repaired, and the epoch is read again. */
 int registry_lock(struct registry *r, const char *run);
 void registry_unlock(struct registry *r);
-/* Is it free just now?  Never takes it for longer than the question. */
-bool registry_is_free(struct registry *r);
+/* Is it free just now?  1, 0, or -E_*.  Never takes it for longer than the
+ * question, and writes nothing. */
+int registry_is_free(const struct registry *r);
 /* Who holds it, as far as its text says; fields may be empty. */
 void registry_holder(struct registry *r, struct reg_holder *h);
 

@@ -32,9 +32,11 @@ static int read_registry(struct status *st)
 		st->open_is_decided = rc > 0 && d.m.decision.epoch == o->epoch;
 		reg_rec_release(&d);
 	}
+	if (rc >= 0)
+		rc = registry_is_free(&st->reg);
 	if (rc < 0)
 		return rc;
-	st->is_held = !registry_is_free(&st->reg);
+	st->is_held = rc == 0;
 	registry_holder(&st->reg, &st->holder);
 	rc = registry_ledger_last(&st->reg, &line);
 	if (rc > 0)
