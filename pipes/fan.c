@@ -4,9 +4,11 @@
 #include "common/log.h"
 #include "common/units.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FLUSH_MS 5 /* a router's mark: nothing tells when it reads again */
 #define FDS_MARGIN 16
@@ -220,16 +222,29 @@ static void reach(struct receiver *r)
 	r->absent_ms = 0;
 }
 
+/* Somebody may listen there, but not to us. */
+static bool is_barred(const char *endpoint)
+{
+	static const char ipc[] = "ipc://";
+
+	return strncmp(endpoint, ipc, strlen(ipc)) == 0 &&
+	       access(endpoint + strlen(ipc), W_OK) < 0 && errno == EACCES;
+}
+
 static void miss(struct fan *f, uint32_t id)
 {
 	struct receiver *r = &f->receiver[id];
+	bool barred = is_barred(r->endpoint);
 	char cause[ENDPOINT_MAX + 64];
 
 	r->absent = true;
 	r->absent_ms = 0;
 	snprintf(cause, sizeof cause,
-		 "nothing listens at %s; start its weir-engine", r->endpoint);
-	end_all(f, id, -E_UNAVAIL, cause);
+		 barred ? "not allowed to connect to %s; see weir-engine "
+			  "--allow"
+			: "nothing listens at %s; start its weir-engine",
+		 r->endpoint);
+	end_all(f, id, barred ? -E_PERM : -E_UNAVAIL, cause);
 	watch(f, id);
 }
 
