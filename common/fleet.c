@@ -58,6 +58,7 @@ static void release_engine(struct fleet_engine *e)
 	free(e->endpoint);
 	free(e->name);
 	free(e->url);
+	free(e->pull);
 }
 
 static int no_such_engine(const struct fleet *f, const char *name)
@@ -166,6 +167,18 @@ const char *fleet_bad_url(struct slice s)
 	if (scheme == 0 || s.n == scheme || s.p[scheme] == '/')
 		return "expected http://HOST:PORT or https://HOST:PORT";
 	if (s.n > FLEET_URL_MAX)
+		return "longer than 2048 bytes";
+	if (!fleet_is_graphic(s))
+		return "white space or control character";
+	return NULL;
+}
+
+/* The engine's host has it, not ours. */
+const char *fleet_bad_pull(struct slice s)
+{
+	if (s.n < 2 || s.p[0] != '/')
+		return "expected an absolute path";
+	if (s.n > FLEET_PULL_MAX)
 		return "longer than 2048 bytes";
 	if (!fleet_is_graphic(s))
 		return "white space or control character";

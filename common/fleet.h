@@ -9,6 +9,7 @@
  *	  - name: rollout-1
  *	    kind: sglang
  *	    url: http://10.0.0.7:30000		# of HTTP engines only
+ *	    pull: /local/checkpoint		# of sglang with a url alone
  *
  * Engines keep the order of the file: fleet order.  Workers of one engine
  * may name one endpoint several times: that receiver holds several of them.
@@ -31,6 +32,7 @@
 #define FLEET_NAME_MAX		64u		/* bytes */
 #define FLEET_MODEL_MAX		256u		/* bytes */
 #define FLEET_URL_MAX		2048u		/* bytes */
+#define FLEET_PULL_MAX		2048u		/* bytes */
 #define FLEET_IPC_PATH_MAX	107u		/* bytes; sockaddr_un's limit */
 
 #define FLEET_KIND_LIST(X)	\
@@ -49,6 +51,8 @@ struct fleet_engine {
 	char *name;
 	enum fleet_kind kind;
 	char *url;			/* HTTP engines; else NULL */
+	char *pull;			/* where it keeps what it pulls of a
+					 * shared directory; or NULL */
 	char **endpoint;		/* of each worker, in order */
 	uint32_t nworkers;
 };

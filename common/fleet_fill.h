@@ -12,9 +12,11 @@ struct fleet_engine *fleet_add_engine(struct fleet *f);
 void fleet_add_worker(struct fleet_engine *e, struct slice endpoint);
 
 enum fleet_kind fleet_kind_of(struct slice name);	/* or FLEET_NKINDS */
-/* Why that is no endpoint of a receiver, no URL of an engine; or NULL. */
+/* Why that is no endpoint of a receiver, no URL of an engine, no directory
+ * for what it pulls; or NULL. */
 const char *fleet_bad_endpoint(struct slice s);
 const char *fleet_bad_url(struct slice s);
+const char *fleet_bad_pull(struct slice s);
 /* Is it free of white space and control characters? */
 bool fleet_is_graphic(struct slice s);
 

@@ -24,6 +24,7 @@ enum state {
 	NAME,
 	KIND,
 	URL,
+	PULL,
 	WORKERS,
 	WORKER_LIST,
 	WORKER,
@@ -38,10 +39,10 @@ static const struct key {
 	const char *name;
 	enum state value;
 } keys[] = {
-	{ TOP, "model", MODEL },	  { TOP, "engines", ENGINES },
-	{ ENGINE, "name", NAME },	  { ENGINE, "kind", KIND },
-	{ ENGINE, "url", URL },		  { ENGINE, "workers", WORKERS },
-	{ WORKER, "endpoint", ENDPOINT },
+	{ TOP, "model", MODEL },	{ TOP, "engines", ENGINES },
+	{ ENGINE, "name", NAME },	{ ENGINE, "kind", KIND },
+	{ ENGINE, "url", URL },		{ ENGINE, "pull", PULL },
+	{ ENGINE, "workers", WORKERS }, { WORKER, "endpoint", ENDPOINT },
 };
 
 struct place {
@@ -192,6 +193,11 @@ static int end_engine(struct reader *r)
 		return AT_ERROR(r, r->engine_at,
 				"engine \"%s\": kind %s needs a url", e->name,
 				fleet_kind_name(e->kind));
+	if (e->pull && (e->kind != FLEET_SGLANG || e->nworkers))
+		return AT_ERROR(r, r->engine_at,
+				"engine \"%s\": pull is for the kind sglang "
+				"with a url alone",
+				e->name);
 	r->state = ENGINE_LIST;
 	return 0;
 }
@@ -343,20 +349,32 @@ static int on_kind(struct reader *r, struct fy_event *e)
 	return 0;
 }
 
-static int on_url(struct reader *r, struct fy_event *e)
+/* A text of an engine, unless bad says why it is none. */
+static int on_text(struct reader *r, struct fy_event *e, const char *key,
+		   const char *(*bad)(struct slice), char **out)
 {
 	const char *why;
 	struct slice s;
-	int rc = string(r, "url", e, &s);
+	int rc = string(r, key, e, &s);
 
 	if (rc < 0)
 		return rc;
-	why = fleet_bad_url(s);
+	why = bad(s);
 	if (why)
-		return HERE_ERROR(r, "url \"%.*s\": %s", QUOTED(s), why);
-	last(r)->url = xstrndup(s.p, s.n);
+		return HERE_ERROR(r, "%s \"%.*s\": %s", key, QUOTED(s), why);
+	*out = xstrndup(s.p, s.n);
 	r->state = ENGINE;
 	return 0;
+}
+
+static int on_url(struct reader *r, struct fy_event *e)
+{
+	return on_text(r, e, "url", fleet_bad_url, &last(r)->url);
+}
+
+static int on_pull(struct reader *r, struct fy_event *e)
+{
+	return on_text(r, e, "pull", fleet_bad_pull, &last(r)->pull);
 }
 
 static int on_workers(struct reader *r, struct fy_event *e)
@@ -406,6 +424,7 @@ static int (*const step[])(struct reader *, struct fy_event *) = {
 	[NAME] = on_name,
 	[KIND] = on_kind,
 	[URL] = on_url,
+	[PULL] = on_pull,
 	[WORKERS] = on_workers,
 	[WORKER_LIST] = on_worker_list,
 	[WORKER] = on_key,

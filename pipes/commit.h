@@ -153,12 +153,12 @@ uint8_t commit_exit(const struct commit *c);
 
 /*
  * Which number (I12)?  asked 0: the next one.  served: highest that a probed
- * engine serves.  0 and *out; -E_AGAIN: asked is the number of a decision, so
- * the content must be compared; -E_DATA: refused (the caller says why, with
- * both numbers).
+ * engine serves.  pulled: highest that one may have a copy of.  0 and *out;
+ * -E_AGAIN: asked is the number of a decision, so the content must be
+ * compared; -E_DATA: refused (the caller says why, with both numbers).
  */
 struct commit_numbers {
-	uint64_t asked, decided, served;
+	uint64_t asked, decided, served, pulled;
 	bool asked_is_decided;
 };
 int commit_number(const struct commit_numbers *n, uint64_t *out);

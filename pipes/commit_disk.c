@@ -47,6 +47,9 @@ static int find_base(struct commit_io *c, struct commit_base *b)
 
 	if (rc < 0 || version == 0 || version >= c->goal.version)
 		return rc;
+	/* Copies may have pulled what was tried between the two. */
+	if (commit_has_pulls(c) && version + 1 != c->goal.version)
+		return 0;
 	rc = registry_decision(&c->reg, version, &d);
 	if (rc > 0) {
 		b->version = version;

@@ -79,17 +79,7 @@ void commit_take_drained(struct commit_io *c)
 		commit_feed(c, CE_DRAINED, 0);
 }
 
-void commit_ask_receipts(struct commit_io *c)
-{
-	struct engine_ask a = { .call = EC_RECEIPT };
-
-	a.ms = c->conf->engine_timeout_ms;
-	for (uint32_t i = 0; i < c->m.nengines; i++)
-		if (!c->m.engine[i].out)
-			engine_ask(c->engine[i], &a);
-}
-
-void commit_receipt(struct commit_io *c, struct engine *e, int rc)
+static void take_receipt(struct commit_io *c, struct engine *e, int rc)
 {
 	struct receipt_want w = { .proof = (uint8_t)c->conf->accept_proof };
 
@@ -102,6 +92,12 @@ void commit_receipt(struct commit_io *c, struct engine *e, int rc)
 		commit_lose(c, e->id, rc, log_cause(), true);
 	else
 		commit_feed(c, CE_RECEIPT, e->id);
+}
+
+void commit_receipt(struct commit_io *c, struct engine *e, int rc)
+{
+	take_receipt(c, e, rc);
+	commit_pulled(c, e);
 }
 
 /* ---- the decision ---- */

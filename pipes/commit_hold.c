@@ -10,8 +10,7 @@
 
 #include <stdlib.h>
 
-/* Waves are admit's to say; every stage reads the same run directory. */
-static int learn_groups(struct commit_io *c)
+int commit_learn_groups(struct commit_io *c)
 {
 	struct admit_conf conf = { 0 };
 	struct buf text = { 0 };
@@ -45,7 +44,7 @@ static void ask(struct commit_io *c, uint32_t i, enum engine_call call,
 
 void commit_hold(struct commit_io *c)
 {
-	int rc = learn_groups(c);
+	int rc = commit_learn_groups(c);
 
 	for (uint32_t i = 0; i < c->m.nengines; i++)
 		if (takes_part(c, i))

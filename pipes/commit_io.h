@@ -7,8 +7,8 @@
  * before we started), commit_probe.c, commit_retire.c (engines that always
  * fail), commit_open.c (number, open, begin),
  * commit_expect.c (the tensors that engines expect), commit_end.c (receipts,
- * decision, swap, verdict), commit_hold.c and commit_alone.c (in-place
- * engines), commit_tell.c (what people read).
+ * decision, swap, verdict), commit_pull.c, commit_hold.c and commit_alone.c
+ * (in-place engines), commit_tell.c (what people read).
  */
 #ifndef WEIR_COMMIT_IO_H
 #define WEIR_COMMIT_IO_H
@@ -92,6 +92,7 @@ struct commit_io {
 	char *token, *architecture, *quantization; /* goal's */
 	char *sample[LOAD_SAMPLES];	/* goal's */
 	struct place place;		/* goal's */
+	uint32_t pulling, pull_next;	/* engines: under way; to be asked */
 	struct commit_base {		/* what a delta may be made from */
 		uint64_t version;	/* 0: nothing */
 		struct digest content;
@@ -170,7 +171,16 @@ int commit_expect(struct commit_io *c, uint64_t decided);
 
 int commit_write_open(struct commit_io *c);
 
+/* commit_pull.c */
+bool commit_has_pulls(const struct commit_io *c);
+void commit_ask_receipts(struct commit_io *c);
+/* An answer of EC_RECEIPT was taken. */
+void commit_pulled(struct commit_io *c, const struct engine *e);
+
 /* commit_hold.c */
+/* How many load at a time is admit's to say; every stage reads the same run
+ * directory.  0, or -E_IO. */
+int commit_learn_groups(struct commit_io *c);
 void commit_hold(struct commit_io *c);
 void commit_reload(struct commit_io *c);
 /* The answer to a pause, flush or load. */
@@ -208,7 +218,6 @@ void commit_probe_release(struct commit_io *c);
 void commit_drained(struct commit_io *c, const struct m_drained *d);
 /* `opened` is out: a `drained` that came before it counts now. */
 void commit_take_drained(struct commit_io *c);
-void commit_ask_receipts(struct commit_io *c);
 void commit_receipt(struct commit_io *c, struct engine *e, int rc);
 void commit_decide(struct commit_io *c);
 void commit_swap(struct commit_io *c);

@@ -133,6 +133,7 @@ static void list_engines(struct commit_io *c)
 		w->name = slice_of(e->name);
 		w->kind = (uint8_t)e->kind;
 		w->url = slice_of(e->url ? e->url : "");
+		w->pull = slice_of(e->pull ? e->pull : "");
 		w->workers.v = c->endpoints + n;
 		w->workers.n = e->workers;
 		n += e->workers;
@@ -181,6 +182,7 @@ static int set_goal(struct commit_io *c)
 	g->share = c->share;
 	g->nshares = c->plan.nranks;
 	g->whole = transport_has(p->transport, TR_WHOLE);
+	g->disk_dir = g->whole ? p->disk_dir : NULL;
 	g->lease_ms = (uint64_t)c->conf->engine_timeout_ms;
 	g->model = c->plan.model ? c->plan.model : "";
 	g->token = c->token;

@@ -6,6 +6,8 @@ int commit_number(const struct commit_numbers *n, uint64_t *out)
 {
 	uint64_t top = n->decided > n->served ? n->decided : n->served;
 
+	if (n->pulled > top)
+		top = n->pulled;
 	if (n->asked_is_decided)
 		return -E_AGAIN;
 	if (n->asked && n->asked <= top)

@@ -143,6 +143,11 @@ void commit_found(struct commit_io *c, const struct m_found *f)
 
 static int refuse_number(const struct commit_numbers *n, const char *who)
 {
+	if (n->pulled > n->served && n->pulled > n->decided)
+		return log_error(E_DATA,
+				 "version %llu is not above %llu, which was "
+				 "tried before: an engine may have pulled that",
+				 (ull)n->asked, (ull)n->pulled);
 	if (n->served > n->decided)
 		return log_error(E_DATA,
 				 "version %llu is not above %llu, which engine "
@@ -168,6 +173,10 @@ static int choose_number(struct commit_io *c)
 	if (rc < 0)
 		return rc;
 	n.served = highest_served(c, &who);
+	if (commit_has_pulls(c))
+		rc = registry_tried(&c->reg, &n.pulled);
+	if (rc < 0)
+		return rc;
 	if (n.asked) {
 		rc = registry_decision(&c->reg, n.asked, &d);
 		if (rc < 0)

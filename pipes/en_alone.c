@@ -11,12 +11,33 @@
 
 int alone_check(struct http_engine *h)
 {
-	if (h->e->goal->place)
+	if (h->e->goal->place || engine_pulls(h->e))
 		return 0;
 	return http_say(h, -E_UNAVAIL,
 			"the directory of version %llu is gone, or is another "
 			"by now: push again",
 			(unsigned long long)h->e->goal->version);
+}
+
+/* One for each registry: numbers mean one thing in it. */
+static void own_copy(const struct engine *e, char out[ENGINE_PATH])
+{
+	snprintf(out, ENGINE_PATH, "%s/%s", e->pull, e->goal->registry);
+}
+
+bool alone_is_own_copy(const struct engine *e, const char *path)
+{
+	size_t n = e->pull ? strlen(e->pull) : 0;
+
+	return n && strncmp(path, e->pull, n) == 0 && path[n] == '/';
+}
+
+const char *alone_path(const struct engine *e, char out[ENGINE_PATH])
+{
+	if (!engine_pulls(e))
+		return e->goal->place ? e->goal->place : "";
+	own_copy(e, out);
+	return out;
 }
 
 /* Another start of its process is another boot, as of a receiver. */
@@ -64,5 +85,7 @@ void alone_receipt(struct engine *e)
 	snprintf(r->boot, sizeof r->boot, "%s", p->boot);
 	snprintf(r->registry, sizeof r->registry, "%s", g->registry);
 	snprintf(r->run, sizeof r->run, "%s", g->run);
-	snprintf(r->place, sizeof r->place, "%s", g->place ? g->place : "");
+	if (!engine_pulls(e))
+		snprintf(r->place, sizeof r->place, "%s",
+			 g->place ? g->place : "");
 }

@@ -74,7 +74,7 @@ static void note_previous(struct http_engine *h)
 		l->previous =
 			xasprintf("%s/%s", f->store,
 				  store_name(name, "versions", f->serving));
-	else if (h->path[0])
+	else if (h->path[0] && !alone_is_own_copy(h->e, h->path))
 		l->previous = xstrdup(h->path);
 }
 
@@ -98,6 +98,9 @@ static void note(struct http_engine *h, enum engine_call call)
 	switch (call) {
 	case EC_PROBE:
 		note_probe(h);
+		break;
+	case EC_RECEIPT:
+		alone_receipt(h->e);
 		break;
 	case EC_PAUSE:
 		if (h->paused_ms == 0)
@@ -330,6 +333,10 @@ static bool is_wanted(const struct http_engine *h)
 		return !h->e->goal->abort_requests;
 	if (*h->script == HO_PAUSE_ABORT)
 		return h->e->goal->abort_requests;
+	if (*h->script == HO_PULL)
+		return engine_pulls(h->e);
+	if (*h->script == HO_CAN_PULL)
+		return h->e->pull;
 	if (*h->script >= HO_SAMPLE && *h->script <= HO_SAMPLE_LAST)
 		return http_sample(h);
 	return true;
@@ -393,7 +400,7 @@ static int begin_job(struct http_engine *h)
 	h->asking = HO_NONE;
 	h->older = false;
 	h->tries = 0;
-	h->script = h->d->script[call];
+	h->script = h->d->script[call] ? h->d->script[call] : nothing;
 	if (call == EC_ABORT)
 		return begin_abort(h);
 	if ((call == EC_PAUSE || call == EC_SWAP) && l->loaded && l->held)
@@ -491,9 +498,16 @@ void http_engine_store(struct engine *e, const struct engine_ask *ask)
 		native_ask(e, ask, 0);
 		return;
 	}
-	if (ask->call == EC_RECEIPT)
-		alone_receipt(e);
 	engine_skip(e, ask);
+}
+
+/* Its own copy can be brought up to the version while it serves. */
+void http_engine_receipt(struct engine *e, const struct engine_ask *ask)
+{
+	if (e->alone)
+		http_engine_server(e, ask);
+	else
+		native_ask(e, ask, 0);
 }
 
 void http_engine_server(struct engine *e, const struct engine_ask *ask)

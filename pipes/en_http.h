@@ -40,10 +40,10 @@ enum http_op {
 	HO_NONE,
 	HO_INFO, HO_SERVER, HO_MODELS, HO_LABEL, HO_ASLEEP, HO_PAUSED,
 	HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD, HO_CAN_LABEL,
-	HO_CAN_SAMPLE, HO_CAN_SUM,
+	HO_CAN_SAMPLE, HO_CAN_SUM, HO_CAN_PULL,
 	HO_PAUSE_KEEP, HO_PAUSE_ABORT,
 	HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
-	HO_LOAD, HO_LOADED, HO_SUM,
+	HO_PULL, HO_LOAD, HO_LOADED, HO_SUM,
 	HO_SAMPLE,			/* LOAD_SAMPLES of them in a row */
 	HO_SAMPLE_LAST = HO_SAMPLE + LOAD_SAMPLES - 1,
 	HO_SET, HO_TOLD, HO_RESUME, HO_HEALTH,
@@ -111,6 +111,10 @@ struct http_engine {
 
 /* en_alone.c */
 int alone_check(struct http_engine *h);
+/* Is that the copy that it brings up to versions itself? */
+bool alone_is_own_copy(const struct engine *e, const char *path);
+/* The directory that it loads, perhaps in out. */
+const char *alone_path(const struct engine *e, char out[ENGINE_PATH]);
 void alone_probed(struct http_engine *h);
 void alone_receipt(struct engine *e);
 
@@ -127,6 +131,7 @@ void http_engine_close(struct engine *e);
 void http_engine_ended(struct engine *e, enum engine_call c, int rc);
 /* The two halves of every call table. */
 void http_engine_store(struct engine *e, const struct engine_ask *ask);
+void http_engine_receipt(struct engine *e, const struct engine_ask *ask);
 void http_engine_both(struct engine *e, const struct engine_ask *ask);
 void http_engine_server(struct engine *e, const struct engine_ask *ask);
 
@@ -171,7 +176,7 @@ void http_take_sample(struct http_engine *h, const struct doc *values);
 		[EC_PAUSE] = http_engine_both,                                 \
 		[EC_FLUSH] = http_engine_server,                               \
 		[EC_LOAD] = http_engine_server, [EC_SEAL] = engine_skip,       \
-		[EC_RECEIPT] = http_engine_store,                              \
+		[EC_RECEIPT] = http_engine_receipt,                            \
 		[EC_SWAP] = http_engine_both,                                  \
 		[EC_SET_VERSION] = http_engine_server,                         \
 		[EC_RESUME] = http_engine_both, [EC_ABORT] = http_engine_both, \

@@ -37,7 +37,7 @@ const char *http_load_path(const struct http_engine *h, char out[ENGINE_PATH])
 	if (h->job[0].call == EC_ABORT)
 		return e->live.previous;
 	if (e->alone)
-		return e->goal->place ? e->goal->place : "";
+		return alone_path(e, out);
 	/* The store serves it already when a swap comes to load. */
 	store_name(name, h->job[0].call == EC_SWAP ? "versions" : "staging",
 		   e->goal->version);

@@ -24,6 +24,16 @@ static void abort_body(const struct http_engine *h, struct jsonw *j)
 	jsonw_str(j, "mode", "abort");
 }
 
+/* It takes the version whole or as deltas, and is done if it has it. */
+static void pull_body(const struct http_engine *h, struct jsonw *j)
+{
+	char path[ENGINE_PATH];
+
+	jsonw_str(j, "local_checkpoint_dir", http_load_path(h, path));
+	jsonw_str(j, "source_dir", h->e->goal->disk_dir);
+	jsonw_u64(j, "target_version", h->e->goal->version);
+}
+
 static void load_body(const struct http_engine *h, struct jsonw *j)
 {
 	char path[ENGINE_PATH];
@@ -177,16 +187,21 @@ static int offer_sample(struct http_engine *h, const struct doc *d)
 		.soft = true, .big = true                                   \
 	}
 
-static const enum http_op probe[] = { HO_INFO,	    HO_SERVER,	  HO_PAUSED,
-				      HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD,
-				      HO_CAN_LABEL, HO_CAN_SUM,	  HO_CAN_SAMPLE,
-				      HO_NONE };
+static const enum http_op probe[] = { HO_INFO,	     HO_SERVER,	   HO_PAUSED,
+				      HO_CAN_PAUSE,  HO_CAN_FLUSH, HO_CAN_LOAD,
+				      HO_CAN_LABEL,  HO_CAN_PULL,  HO_CAN_SUM,
+				      HO_CAN_SAMPLE, HO_NONE };
 static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
 static const enum http_op flush[] = { HO_FLUSH, HO_NONE };
+static const enum http_op pull[] = { HO_PULL, HO_NONE };
 static const enum http_op load[] = { HO_LOAD,	HO_LOADED,     HO_SUM,
 				     HO_SAMPLE, HO_SAMPLE + 1, HO_SAMPLE_LAST,
 				     HO_FLUSH,	HO_NONE };
 static_assert(LOAD_SAMPLES == 3, "as many as there are in load[]");
+/* As load, of what it may not have pulled yet. */
+static const enum http_op swap[] = { HO_PULL,	     HO_LOAD,	HO_LOADED,
+				     HO_SUM,	     HO_SAMPLE, HO_SAMPLE + 1,
+				     HO_SAMPLE_LAST, HO_FLUSH,	HO_NONE };
 static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
 static const enum http_op resume[] = { HO_RESUME, HO_NONE };
 /* Paused first: an earlier attempt may have resumed it. */
@@ -212,6 +227,7 @@ static const struct http_dialect sglang = {
 		[HO_CAN_FLUSH] = CAN("/flush_cache"),
 		[HO_CAN_LOAD] = CAN("/update_weights_from_disk"),
 		[HO_CAN_LABEL] = CAN("/update_weight_version"),
+		[HO_CAN_PULL] = CAN("/pull_weights"),
 		[HO_CAN_SUM] = MAY("/weights_checker", offer_sum),
 		[HO_CAN_SAMPLE] = MAY("/get_weights_by_name", offer_sample),
 		[HO_PAUSE_KEEP] = { .method = "POST",
@@ -228,6 +244,8 @@ static const struct http_dialect sglang = {
 				     .is_done = http_is_paused },
 		[HO_FLUSH] = { .method = "POST", .path = "/flush_cache",
 			       .patient = true },
+		[HO_PULL] = { .method = "POST", .path = "/pull_weights",
+			      .body = pull_body, .key = "success" },
 		[HO_LOAD] = { .method = "POST",
 			      .path = "/update_weights_from_disk",
 			      .body = load_body, .key = "success",
@@ -257,14 +275,15 @@ static const struct http_dialect sglang = {
 		[EC_PROBE] = probe,
 		[EC_PAUSE] = hold,
 		[EC_FLUSH] = flush,
+		[EC_RECEIPT] = pull,
 		[EC_LOAD] = load,
-		[EC_SWAP] = load,
+		[EC_SWAP] = swap,
 		[EC_SET_VERSION] = tell,
 		[EC_RESUME] = resume,
 		[EC_ABORT] = resume,
 	},
 	.back = back,
-	.hint = "this SGLang is too old",
+	.hint = "this SGLang is too old, or lacks slime's patches",
 	.reloads = reloads,
 };
 

@@ -41,6 +41,11 @@
  * receiver.  It loads goal->place, a directory that it can see; what it
  * serves is what its label says, its receipt proves what its own load does
  * (enum load_proof) and nothing but the registry's lock fences it.
+ *
+ * Of those some *pull*: they bring a copy of their own up to a version that
+ * goal->disk_dir has, whole or by deltas, when asked for their receipt, and
+ * load that copy.  It knows versions by number alone: it is one registry's,
+ * and a number that may have been pulled never means another content.
  */
 #ifndef WEIR_ENGINE_OPS_H
 #define WEIR_ENGINE_OPS_H
@@ -81,6 +86,7 @@ struct engine_goal {
 	uint32_t nshares;		/* 1: all workers hold the same */
 	bool is_again;			/* content is known: a kept slot will do */
 	bool whole;			/* it comes by load (TR_WHOLE) */
+	const char *disk_dir;		/* of version directories; or NULL */
 	char *place;			/* directory of the version, absolute:
 					 * what a server loads that has no
 					 * store beside it; or NULL */
@@ -167,6 +173,7 @@ struct engine {
 	uint32_t id;
 	char *name, *url;
 	bool alone;
+	char *pull;			/* where its copies are; or NULL */
 	struct engine_part *part;
 	uint32_t nparts;
 	char cause[ENGINE_CAUSE];	/* of the last failed answer */
@@ -220,6 +227,8 @@ void native_ask(struct engine *e, const struct engine_ask *ask,
 
 /* What a record says of an in-place engine. */
 void engine_restore(struct engine *e, const struct m_opened_engine *m);
+/* It brings its own copy up to the version, and loads that. */
+bool engine_pulls(const struct engine *e);
 /* What the receivers serve and the server tells is the same, or newer. */
 bool engine_is_there(const struct engine *e);
 bool engine_is_paused(const struct engine *e);

@@ -89,6 +89,7 @@ static void engine_free(struct engine *e)
 	free(e->part);
 	free(e->name);
 	free(e->url);
+	free(e->pull);
 	free(e);
 }
 
@@ -150,6 +151,8 @@ struct engine *engine_add(struct engine_host *h, uint32_t id,
 	e->name = xstrndup(m->name.p, m->name.n);
 	e->url = xstrndup(m->url.p, m->url.n);
 	e->alone = m->workers.n == 0;
+	if (m->pull.n)
+		e->pull = xstrndup(m->pull.p, m->pull.n);
 	add_parts(e, m);
 	engine_restore(e, m);
 	h->engine = xreallocarray(h->engine, h->nengines + 1,
@@ -239,6 +242,11 @@ void engine_restore(struct engine *e, const struct m_opened_engine *m)
 	e->live.poisoned |= m->poisoned;
 	if (m->previous.n && !e->live.previous)
 		e->live.previous = xstrndup(m->previous.p, m->previous.n);
+}
+
+bool engine_pulls(const struct engine *e)
+{
+	return e->pull && e->goal->disk_dir;
 }
 
 bool engine_is_there(const struct engine *e)

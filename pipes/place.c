@@ -86,3 +86,18 @@ char *place_of_version(struct registry *reg, uint64_t version)
 	free(p.id);
 	return p.path;
 }
+
+char *place_disk_dir(struct registry *reg, uint64_t version)
+{
+	int quiet = log_quiet_thread(1);
+	struct plan plan;
+	char *dir = NULL;
+
+	if (registry_plan(reg, version, &plan) > 0) {
+		if (plan.disk_dir && *plan.disk_dir)
+			dir = xstrdup(plan.disk_dir);
+		plan_close(&plan);
+	}
+	log_quiet_thread(quiet);
+	return dir;
+}

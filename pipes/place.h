@@ -29,4 +29,8 @@ void place_release(struct place *p);		/* fine on a zeroed one */
  * else NULL.  Owned by the caller.  Quiet. */
 char *place_of_version(struct registry *reg, uint64_t version);
 
+/* The directory of version directories that it was published in, or NULL: it
+ * was not.  Owned by the caller.  Quiet. */
+char *place_disk_dir(struct registry *reg, uint64_t version);
+
 #endif

@@ -102,6 +102,8 @@ static int take_fleet(struct fleet *f, const struct m_decision *d)
 		n->kind = (enum fleet_kind)e->kind;
 		if (e->url.n)
 			n->url = xstrndup(e->url.p, e->url.n);
+		if (e->pull.n)
+			n->pull = xstrndup(e->pull.p, e->pull.n);
 		for (uint32_t k = 0; k < e->workers.n; k++)
 			fleet_add_worker(n, e->workers.v[k]);
 	}

@@ -148,6 +148,7 @@ static int emit_engine(struct builder *b, const struct fleet_engine *e)
 		.name = slice_of(e->name),
 		.kind = (uint8_t)e->kind,
 		.url = text_of(e->url),
+		.pull = text_of(e->pull),
 		.workers = { worker, e->nworkers },
 	};
 	rc = emit(b, &m, e->name);

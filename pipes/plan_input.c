@@ -168,7 +168,7 @@ static int open_source(struct plan_input *in, const struct plan_conf *conf)
 	return ranks_open(&in->ranks, conf->sources.v, conf->sources.n);
 }
 
-/* A server with a url alone loads whole directories. */
+/* A server with a url alone loads whole directories, unless it pulls. */
 static int check_alone(const struct plan_input *in)
 {
 	const struct fleet *f = &in->fleet;
@@ -176,10 +176,10 @@ static int check_alone(const struct plan_input *in)
 	if (strcmp(in->transport, "delta") != 0)
 		return 0;
 	for (uint32_t i = 0; i < f->n; i++)
-		if (f->engine[i].nworkers == 0)
+		if (f->engine[i].nworkers == 0 && !f->engine[i].pull)
 			return log_error(E_CONFIG,
 					 "engine %s: a url alone cannot load a "
-					 "delta: give it workers, or "
+					 "delta: give it workers, or pull, or "
 					 "--transport disk",
 					 f->engine[i].name);
 	return 0;

@@ -224,6 +224,7 @@ static int read_engine(struct reading *r, const struct m_engine *m)
 	p->engine[p->nengines++] = (struct plan_engine){
 		.name = dup_slice(m->name),
 		.url = dup_slice(m->url),
+		.pull = dup_slice(m->pull),
 		.kind = m->kind,
 		.workers = m->workers.n,
 		.first_receiver = first,
@@ -424,6 +425,7 @@ void plan_close(struct plan *p)
 	for (uint32_t i = 0; i < p->nengines; i++) {
 		free(p->engine[i].name);
 		free(p->engine[i].url);
+		free(p->engine[i].pull);
 	}
 	for (uint32_t i = 0; i < p->nreceivers; i++)
 		free(p->receiver[i].endpoint);

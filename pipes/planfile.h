@@ -44,7 +44,7 @@ struct plan_receiver {			/* workers that share an endpoint */
 };
 
 struct plan_engine {
-	char *name, *url;
+	char *name, *url, *pull;	/* those may be empty */
 	enum engine_kind kind;
 	uint32_t workers;
 	uint32_t first_receiver, receivers;	/* into plan->receiver */

@@ -10,7 +10,7 @@ struct recover_item {
 	struct engine_goal goal;
 	struct engine_share *share; /* the goal's */
 	char *registry, *run;	    /* the goal's */
-	char *place;		    /* the goal's; of one that is alone */
+	char *place, *disk_dir;	    /* the goal's; of one that is alone */
 	struct m_opened_engine who; /* borrows; see `copy` */
 	struct buf copy;	    /* a record that outlives its arena */
 	struct msg_arena arena;
@@ -271,6 +271,8 @@ static void find_places(struct recover *r, struct recover_item *it)
 	if (it->decided) {
 		it->place = place_of_version(r->reg, it->goal.version);
 		it->goal.place = it->place;
+		it->disk_dir = place_disk_dir(r->reg, it->goal.version);
+		it->goal.disk_dir = it->disk_dir;
 	}
 	if (registry_highest(r->reg, &highest) < 0 || highest == 0)
 		return;
@@ -350,6 +352,7 @@ void recover_release(struct recover *r)
 		free(r->item[i].registry);
 		free(r->item[i].run);
 		free(r->item[i].place);
+		free(r->item[i].disk_dir);
 		buf_release(&r->item[i].copy);
 		msg_arena_release(&r->item[i].arena);
 	}

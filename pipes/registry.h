@@ -92,6 +92,8 @@ int registry_open_remove(struct registry *r);
 /* Highest decided number, 0 if none.  Directories are synced before what
  * they show is believed. */
 int registry_highest(struct registry *r, uint64_t *version);
+/* Highest number that a run was opened for, decided or not; 0: none. */
+int registry_tried(struct registry *r, uint64_t *version);
 /* 1 and the lowest decided number above after, 0 if there is none: as numbers
  * only go up, each is met once by who asks on from the last. */
 int registry_next(struct registry *r, uint64_t after, uint64_t *version);

@@ -169,6 +169,19 @@ int registry_highest(struct registry *r, uint64_t *version)
 	return 0;
 }
 
+int registry_tried(struct registry *r, uint64_t *version)
+{
+	uint64_t *all;
+	size_t n;
+	int rc = list_versions(r, &all, &n);
+
+	if (rc < 0)
+		return rc;
+	*version = n > 0 ? all[0] : 0;
+	free(all);
+	return 0;
+}
+
 int registry_next(struct registry *r, uint64_t after, uint64_t *version)
 {
 	uint64_t *all;

@@ -12,6 +12,7 @@
 #include "common/child.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/patch.h"
 #include "common/pool.h"
 #include "pipes/delta_choice.h"
 #include "pipes/fan.h"
@@ -182,6 +183,25 @@ static void disk_close(struct transport *t)
 	free(d);
 }
 
+/* Engines that pull read what slime writes. */
+static int check_encoding(const struct transport *t)
+{
+	const struct plan *p = t->env->plan;
+	unsigned encoding = delta_encoding_of(t->env->conf->delta_encoding);
+
+	if (t->ops != &tr_delta_ops || encoding == PATCH_XOR ||
+	    encoding == PATCH_OVERWRITE)
+		return 0;
+	for (uint32_t i = 0; i < p->nengines; i++)
+		if (*p->engine[i].pull)
+			return log_error(E_CONFIG,
+					 "engine %s pulls, and reads "
+					 "--delta-encoding xor and overwrite "
+					 "alone",
+					 p->engine[i].name);
+	return 0;
+}
+
 static int start_writer(struct transport *t)
 {
 	const struct tr_env *env = t->env;
@@ -225,6 +245,8 @@ static int disk_open(struct transport *t)
 	t->self = d;
 	d->fan = fan_new(t->env->loop, &disk_fan, t);
 	if (d->fan)
+		rc = check_encoding(t);
+	if (rc == 0)
 		rc = tr_add_receivers(t, d->fan, 0);
 	if (rc == 0)
 		rc = start_writer(t);

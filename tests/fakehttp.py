@@ -9,7 +9,7 @@ one line:
 
     new --kind sglang|vllm --dir DIR --name NAME [--host ADDR] [--served MODEL]
         [--path DIR] [--token KEY] [--arch NAME] [--draft DIR] [--old]
-        [--asleep]                                        answered by its URL
+        [--pull] [--asleep]                               answered by its URL
     end --dir DIR --name NAME                             nobody listens then
 
 DIR/calls gets a line when a request begins, and one when it ends: "NAME begin
@@ -42,6 +42,36 @@ import time
 import urllib.parse
 
 MIB = 1 << 20
+
+
+def pull(local, source, target):
+    """slime's receiver: the copy in local is brought up to target, by its
+    number alone, from the newest full version that is newer, or by deltas."""
+    import slimedelta       # numpy and others: for the suite that pulls
+
+    state = os.path.join(local, ".weight_sync")
+    os.makedirs(state, exist_ok=True)
+    state = os.path.join(state, "state.json")
+    at = 0
+    if os.path.exists(state):
+        with open(state, encoding="utf-8") as f:
+            at = int(json.load(f)["version"])
+    chain = []
+    for version in range(target, at, -1):
+        dirname = os.path.join(source, f"weight_v{version:06d}")
+        chain.append((version, dirname, slimedelta.base_of(dirname)))
+        if chain[-1][2] is None:
+            break
+    for version, dirname, base in reversed(chain):
+        if base is None:
+            slimedelta.copy(dirname, local)
+        elif base != at:
+            raise ValueError(f"out-of-order: has {at}, needs {base}")
+        else:
+            slimedelta.apply(dirname, local)
+        at = version
+        with open(state, "w", encoding="utf-8") as f:
+            json.dump({"version": f"{at:06d}"}, f)
 
 
 class State:
@@ -152,6 +182,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         name = path.strip("/").replace("/", "_")
         kind = self.state.args.kind
         old = self.state.args.old and name in self.too_new[kind]
+        old |= name == "pull_weights" and not self.state.args.pull
         fn = None if old else getattr(self, kind + "_" + name, None)
         if fn is None:
             return 404, {"detail": "Not Found"}
@@ -226,6 +257,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
                              "num_paused_requests": 0}
             return 400, {"success": False, "num_paused_requests": 0,
                          "message": "Failed to get weights iterator: " + path}
+        return ("POST",), run
+
+    def sglang_pull_weights(self):
+        def run():
+            q = json.loads(self.body)
+            try:
+                pull(q["local_checkpoint_dir"], q["source_dir"],
+                     q["target_version"])
+            except (OSError, ValueError, AssertionError) as e:
+                return 400, {"success": False, "message": str(e)}
+            return 200, {"success": True, "message": "Success"}
         return ("POST",), run
 
     def sglang_weights_checker(self):
@@ -399,6 +441,7 @@ def parser():
     p.add_argument("--arch", default="")
     p.add_argument("--draft", default="")
     p.add_argument("--old", action="store_true")
+    p.add_argument("--pull", action="store_true")
     p.add_argument("--asleep", action="store_true")
     return p
 

@@ -4,11 +4,13 @@
 #
 #	load fleet
 #	load http
+#
+# PYTHON: who runs them; of delta.bash for servers that pull.
 
 # A suite's setup_file and teardown_file: the process that is all servers.
 start_servers() {
 	SERVERS=$BATS_FILE_TMPDIR/servers
-	python3 "$SRC/tests/fakehttp.py" "$SERVERS" 3>&- \
+	"${PYTHON:-python3}" "$SRC/tests/fakehttp.py" "$SERVERS" 3>&- \
 		>"$SERVERS.log" 2>&1 </dev/null &
 	SERVERS_PID=$!
 	export SERVERS SERVERS_PID
@@ -62,6 +64,7 @@ order() {
 		-e 's#^([^ ]*) POST /(pause_generation|pause).*#\1 pause#' \
 		-e 's#^([^ ]*) POST /(flush_cache|reset_prefix).*#\1 flush#' \
 		-e 's#^([^ ]*) POST /reset_(mm|encoder)_cache.*#\1 \2#' \
+		-e 's#^([^ ]*) POST /pull_weights.*#\1 pull#' \
 		-e 's#^([^ ]*) POST /(update_weights_from|collective).*#\1 load#' \
 		-e 's#^([^ ]*) POST /weights?_checker.*#\1 sum#' \
 		-e 's#^([^ ]*) POST /update_weight_version.*#\1 label#' \

@@ -13,6 +13,7 @@ Knows nothing of weir: what it ignores, slime's reader ignores.
 import glob
 import json
 import os
+import shutil
 import struct
 import sys
 import zlib
@@ -136,6 +137,22 @@ def apply(delta, directory, threads="2"):
                     meta["checksum_format"]))
         for job in jobs:
             job.result()
+
+
+def base_of(directory):
+    """The version that a delta is made from; None: the directory is whole."""
+    path = os.path.join(directory, INDEX)
+    if not os.path.exists(path) and os.listdir(directory):
+        return None
+    with open(path) as f:
+        meta = json.load(f)["metadata"]
+    return int(meta["base_version"]) if "delta_encoding" in meta else None
+
+
+def copy(directory, local):
+    """All of a whole version, over what is there."""
+    for path in glob.glob(os.path.join(directory, "*")):
+        shutil.copyfile(path, os.path.join(local, os.path.basename(path)))
 
 
 def same(a, b):

@@ -38,7 +38,8 @@ static void test_whole(void)
 		"    kind: sglang\n"
 		"    url: http://10.0.0.7:30000\n"
 		"    workers: [{endpoint: \"ipc:///run/weir/rollout-1\"}]\n"
-		"  - {name: rollout-2, kind: vllm, url: 'http://[::1]:8000'}\n";
+		"  - {name: rollout-2, kind: vllm, url: 'http://[::1]:8000'}\n"
+		"  - {name: p, kind: sglang, url: 'http://p', pull: /l}\n";
 	struct fleet f;
 
 	if (!ok(fleet_parse(&f, "f", SLICE(text)) == 0, "a whole fleet")) {
@@ -46,12 +47,13 @@ static void test_whole(void)
 		return;
 	}
 	eq_str(f.model, "qwen3-0.6b", "model");
-	eq_u64(f.n, 3, "engines");
+	eq_u64(f.n, 4, "engines");
 	eq_u64(f.engine[0].nworkers, 3, "workers");
 	eq_str(f.engine[0].endpoint[2], "ipc:///run/weir/b", "endpoint");
 	ok(f.engine[0].kind == FLEET_NATIVE && !f.engine[0].url, "native");
 	ok(f.engine[1].kind == FLEET_SGLANG, "sglang");
 	eq_str(f.engine[2].url, "http://[::1]:8000", "url alone");
+	eq_str(f.engine[3].pull, "/l", "pull");
 	ok(fleet_find(&f, SLICE("rollout-2")) == &f.engine[2] &&
 		   !fleet_find(&f, SLICE("rollout")),
 	   "find");
@@ -143,6 +145,13 @@ static void test_engines(void)
 		"f:2:3: engine \"a\": kind vllm needs a url");
 	REFUSED("engines:\n- name: a\n  url: http://h\n",
 		"f:2:3: engine \"a\": url is for the kinds sglang and vllm");
+	REFUSED("engines:\n- name: a\n  kind: vllm\n  url: http://h\n  pull: "
+		"/l\n",
+		"f:2:3: engine \"a\": pull is for the kind sglang with a url "
+		"alone");
+	REFUSED("engines:\n- name: a\n  kind: sglang\n  url: http://h\n"
+		"  pull: l\n",
+		"f:5:9: pull \"l\": expected an absolute path");
 	REFUSED("engines:\n- name: a\n  kind: trt\n",
 		"f:3:9: kind: expected native, sglang or vllm, found \"trt\"");
 	REFUSED("engines:\n- name: a/b\n",
