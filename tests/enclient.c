@@ -5,7 +5,8 @@
  *
  * A CALL is probe, pause, flush, load, swap, version, resume, abort; several
  * with '+' between them are made back to back.  Prints how each ended: "load
- * ok", or "load E_IO CAUSE".  Version 7 is the goal.
+ * ok", or "load E_IO CAUSE".  "ms=N" among them: for those that follow.
+ * Version 7 is the goal.
  *	model=NAME token=FILE abort rollback held poisoned previous=DIR
  */
 #include "common/err.h"
@@ -116,7 +117,10 @@ int main(int argc, char **argv)
 	host.expect = 1;
 	e = engine_add(&host, 0, &who, &goal);
 	for (; e && i < argc; i++)
-		ask_several(e, argv[i], ms);
+		if (strncmp(argv[i], "ms=", 3) == 0)
+			ms = atoll(argv[i] + 3);
+		else
+			ask_several(e, argv[i], ms);
 	engine_host_release(&host);
 	loop_free(loop);
 	free(token);

@@ -29,7 +29,7 @@ of which the first that fits is taken, COUNT times (without: always):
     status:N:T  status N, body T (~: space)          500ok       done, 500 and success
     200fail     200 and failure            dpfail      one rank has failed
     hold:FILE   done when FILE is there    restart     started anew first
-    die         nobody listens any more
+    die         nobody listens any more    slow        done, after 0.1 s
 """
 import argparse
 import http.server
@@ -369,6 +369,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         what = self.server.fault_of(self.command, self.path)
         if what == "restart":
             self.state.start()
+        elif what == "slow":
+            time.sleep(0.1)
         elif what.startswith("hold:"):
             while not os.path.exists(what[5:]):
                 time.sleep(0.01)
