@@ -5,6 +5,7 @@
 #include "pipes/recfile.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define READ_NS (3 * SIM_S) /* at most, of a reader */
@@ -433,6 +434,19 @@ void watch_exit(struct proc *p)
 			  p->name, p->where, p->code);
 }
 
+/* A stage of a push that was killed may be in a slow write yet; a temporary
+ * name ends in its pid and a number. */
+static bool is_being_written(const char *tmp)
+{
+	const char *end = strrchr(tmp, '.');
+	const char *pid = end ? memrchr(tmp, '.', (size_t)(end - tmp)) : NULL;
+
+	for (struct proc *p = sim.procs; pid && p; p = p->next)
+		if (p->pid == atoi(pid + 1))
+			return true;
+	return false;
+}
+
 static void check_empty(const char *path, const char *what)
 {
 	struct node *n = find(path, false);
@@ -440,7 +454,8 @@ static void check_empty(const char *path, const char *what)
 	for (size_t i = 0; n && i < n->in.n; i++) {
 		const char *name = n->in.v[i].name, *end = strrchr(name, '.');
 
-		if (strncmp(name, ".tmp", 4) == 0 ||
+		if ((strncmp(name, ".tmp", 4) == 0 &&
+		     !is_being_written(name)) ||
 		    (what && strcmp(what, "all") == 0) ||
 		    (what && end && strcmp(end, what) == 0))
 			sim_break("I9", "%s/%s is left behind", path, name);
