@@ -476,6 +476,17 @@ static int recv_from(struct sock *s, struct sock_peer *from, zmq_msg_t *m)
 	return 1;
 }
 
+/* libzmq asked for it when the peer connected: "HOST:UID:GID:PID". */
+static uid_t user_of(zmq_msg_t *m)
+{
+	const char *peer = zmq_msg_gets(m, "Peer-Address");
+	const char *colon = peer ? strchr(peer, ':') : NULL;
+	unsigned uid;
+
+	return colon && sscanf(colon, ":%u:", &uid) == 1 ? (uid_t)uid
+							 : SOCK_NO_USER;
+}
+
 static int recv_message(struct sock *s, struct sock_peer *from, zmq_msg_t *m,
 			struct buf *out)
 {
@@ -494,6 +505,8 @@ static int recv_message(struct sock *s, struct sock_peer *from, zmq_msg_t *m,
 		if (rc <= 0)
 			return rc;
 	}
+	if (from)
+		from->uid = user_of(m);
 	buf_add(out, zmq_msg_data(m), zmq_msg_size(m));
 	return 1;
 }

@@ -26,6 +26,8 @@
 #include "log.h"
 #include "sockpath.h"
 
+#include <sys/types.h>
+
 #define SOCK_HWM		1024	/* messages, each direction */
 #define SOCK_ID_MAX		255	/* bytes of a routing id; ZMTP's limit */
 #define SOCK_PEERS_MAX		256	/* connections to one listener */
@@ -47,10 +49,14 @@ struct sock {
 	struct log_few shut;
 };
 
+#define SOCK_NO_USER ((uid_t)-1)
+
 /* A peer on a router, by its routing id. */
 struct sock_peer {
 	uint8_t n;
 	unsigned char id[SOCK_ID_MAX];
+	uid_t uid; /* received: whose it is, the kernel's word; SOCK_NO_USER:
+		    * there is no Unix socket between us */
 };
 
 /* Raises the limit of descriptors to the hard one; -E_CONFIG, naming limit and

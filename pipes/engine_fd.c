@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool may_connect(const struct shell *sh, const struct fdpass_peer *p)
+bool shell_may_connect(const struct shell *sh, uid_t uid)
 {
-	if (p->uid == 0 || p->uid == geteuid())
+	if (uid == 0 || uid == geteuid())
 		return true;
 	for (unsigned i = 0; i < sh->conf->nallow; i++)
-		if (sh->conf->allow[i] == p->uid)
+		if (sh->conf->allow[i] == uid)
 			return true;
 	return false;
 }
@@ -122,7 +122,7 @@ static void listener_ready(void *arg)
 	while ((fd = fdpass_accept(sh->listener, &peer)) >= 0) {
 		struct conn *c = free_conn(sh);
 
-		if (!c || !may_connect(sh, &peer)) {
+		if (!c || !shell_may_connect(sh, peer.uid)) {
 			tell_stranger(sh, &peer, c == NULL);
 			close(fd);
 			continue;

@@ -365,33 +365,58 @@ int shell_unpack(struct shell *sh, struct msg *m)
 	return rc;
 }
 
+/* Of what is asked here; the rest has no answer. */
+static bool take_seq(const struct msg *m, uint64_t *seq)
+{
+	struct asked a;
+
+	if (m->type == M_probe)
+		*seq = m->probe.seq;
+	else if (m->type == M_status)
+		*seq = m->status.seq;
+	else if (m->type != M_attach && take_request(m, &a))
+		*seq = a.seq;
+	else
+		return false;
+	return true;
+}
+
+/* With --allow any user's connect succeeds: a socket's mode has no list. */
+static void refuse_user(struct shell *sh, const struct asker *from)
+{
+	char cause[80];
+
+	snprintf(cause, sizeof cause,
+		 "user %lu may not connect; see weir-engine --allow",
+		 (unsigned long)from->peer.uid);
+	shell_refuse(sh, from, -E_PERM, ID_NONE, cause);
+}
+
+static void take_frame(struct shell *sh, struct asker *from)
+{
+	struct msg m;
+
+	if (shell_unpack(sh, &m) < 0)
+		refuse_strange(sh, from);
+	else if (!take_seq(&m, &from->seq))
+		return;
+	else if (!shell_may_connect(sh, from->peer.uid))
+		refuse_user(sh, from);
+	else if (m.type == M_probe || m.type == M_status)
+		answer_state(sh, from, m.type == M_probe ? &m.probe : NULL);
+	else
+		shell_request(sh, from, &m);
+}
+
 static void sock_ready(void *arg)
 {
 	struct shell *sh = arg;
 	struct asker from = { 0 };
-	struct msg m;
 
 	for (int turn = 0; turn < SHELL_TURN &&
 			   sock_recv(&sh->sock, &from.peer, &sh->frame) > 0;
-	     turn++) {
-		if (shell_unpack(sh, &m) < 0) {
-			refuse_strange(sh, &from);
-			continue;
-		}
-		if (m.type == M_probe || m.type == M_status) {
-			from.seq =
-				m.type == M_probe ? m.probe.seq : m.status.seq;
-			answer_state(sh, &from,
-				     m.type == M_probe ? &m.probe : NULL);
-			continue;
-		}
-		struct asked a;
-
-		if (take_request(&m, &a) && m.type != M_attach) {
-			from.seq = a.seq;
-			shell_request(sh, &from, &m);
-		}
-	}
+	     turn++)
+		take_frame(sh, &from);
 }
 
 /* ---- start and stop ---- */

@@ -145,6 +145,9 @@ void shell_perform(struct shell *sh, const struct en_action *a);
 void shell_request(struct shell *sh, const struct asker *from,
 		   const struct msg *m);
 
+/* The same user, root, those of --allow. */
+bool shell_may_connect(const struct shell *sh, uid_t uid);
+
 /* sh->frame as a message; the text of what is none is log_cause(). */
 int shell_unpack(struct shell *sh, struct msg *m);
 void shell_answer(struct shell *sh, const struct asker *to,

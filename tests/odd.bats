@@ -4,8 +4,8 @@
 
 load fleet
 
-# Who a test of root's may be.
-NOBODY=65534
+# Who a root's test may be.
+NOBODY=65534 ANOTHER=65533
 
 # as UID COMMAND...
 as() {
@@ -115,4 +115,35 @@ still_one() {
 	run --separate-stderr as $NOBODY weir-status --registry "$T/registry"
 	assert_success
 	assert_not_exist "$T/registry/lock"
+}
+@test "who may connect: the same user, root, those of --allow, and no other" {
+	local fence
+
+	need_root
+	checkpoint "$T/one" --size 256KiB --seed 1
+	chmod 755 "$T"
+	chmod 1777 "$T/tmp"
+	mkdir -m 1777 "$T/registries"
+	unset XDG_RUNTIME_DIR
+	push_as() {
+		run --separate-stderr as "$1" weir-push -q \
+			--source "$T/one" --fleet "$T/fleet.yaml" \
+			--registry "$T/registries/$1"
+	}
+	engine a
+	fleet a
+	push_as $NOBODY
+	one_line_error 77 "engine a" "$T/a.sock" "--allow"
+	stop a
+	engine a --allow "$(id -nu $NOBODY)"
+	push_as $ANOTHER
+	one_line_error 77 "engine a" "$T/a.sock" "--allow"
+	assert_not_exist "$T/a/fence"
+	push_as $NOBODY
+	assert_success
+	holds a "$T/one"
+	fence=$(md5sum "$T/a/fence")
+	push_as $ANOTHER
+	one_line_error 77 "engine a" "$T/a.sock" "--allow"
+	assert_equal "$(md5sum "$T/a/fence")" "$fence"
 }

@@ -82,6 +82,7 @@ static void test_pair(void)
 	eq_i64(send_str(&b, NULL, "hello"), 0, "send");
 	eq_i64(recv_wait(&a, &peer, &in), 1, "receive");
 	eq_str(buf_cstr(&in), "hello", "the frame");
+	ok(peer.uid == geteuid(), "and whose it is");
 	eq_i64(send_str(&a, &peer, "back"), 0, "reply");
 	eq_i64(recv_wait(&b, NULL, &in), 1, "receive the reply");
 	eq_str(buf_cstr(&in), "back", "the reply");
@@ -212,7 +213,8 @@ static enum sock_news up_wait(struct sock *s, char *ep, size_t size)
 /* Must come first: children use zmq, so we must not have yet. */
 static void test_fan(void)
 {
-	struct sock_peer one = { 2, "r1" }, two = { 2, "r2" };
+	struct sock_peer one = { .n = 2, .id = "r1" };
+	struct sock_peer two = { .n = 2, .id = "r2" };
 	pid_t p1 = spawn_echo(at("r1")), p2 = spawn_echo(at("r2"));
 	pid_t spare;
 	struct sock f;
