@@ -2,10 +2,16 @@
 #include "err.h"
 #include "log.h"
 
+#define ZSTD_STATIC_LINKING_ONLY /* ZSTD_registerSequenceProducer() */
+#include <endian.h>
 #include <string.h>
 #include <zstd.h>
 
 #define SKIP_STEP 65536u
+#define WORD sizeof(uint64_t)
+#define LINE 64u /* bytes that are skipped at once where all are zero */
+/* Of a block, zstd finds what else repeats where fewer are in runs. */
+#define ZEROS_LEAST(n) ((n) / 4 * 3)
 
 /* ---- packing ---- */
 
@@ -17,11 +23,120 @@ static size_t must(size_t rc)
 	return rc;
 }
 
+#if ZSTD_VERSION_NUMBER >= 10504
+
+static uint64_t word_at(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, WORD);
+	return v;
+}
+
+static bool is_zero_line(const uint8_t *p)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < LINE; i += WORD)
+		v |= word_at(p + i);
+	return v == 0;
+}
+
+/* Bytes of a word that come before, or after, all of its others. */
+static size_t zeros_first(uint64_t v)
+{
+	return (size_t)__builtin_ctzll(le64toh(v)) / 8;
+}
+
+static size_t zeros_last(uint64_t v)
+{
+	return (size_t)__builtin_clzll(le64toh(v)) / 8;
+}
+
+/* The first zero of a word of them at or behind i; n: there is none. */
+static size_t run_start(const uint8_t *p, size_t i, size_t n)
+{
+	size_t from = i;
+
+	while (n - i >= WORD && word_at(p + i) != 0)
+		i += WORD;
+	if (n - i < WORD)
+		return n;
+	return i > from ? i - zeros_last(word_at(p + i - WORD)) : i;
+}
+
+static size_t run_end(const uint8_t *p, size_t i, size_t n)
+{
+	while (n - i >= LINE && is_zero_line(p + i))
+		i += LINE;
+	while (n - i >= WORD && word_at(p + i) == 0)
+		i += WORD;
+	if (n - i >= WORD)
+		return i + zeros_first(word_at(p + i));
+	while (i < n && p[i] == 0)
+		i++;
+	return i;
+}
+
+/* What is packed is mostly zeros: each run of them repeats its first.  No
+ * search for anything else, which is what takes zstd most of its time. */
+static size_t find_zeros(void *none, ZSTD_Sequence *out, size_t max,
+			 const void *src, size_t n, const void *dict,
+			 size_t dict_n, int level, size_t window)
+{
+	const uint8_t *p = src;
+	size_t count = 0, done = 0, zeros = 0;
+
+	(void)none, (void)dict, (void)dict_n, (void)level, (void)window;
+	for (size_t i = run_start(p, 0, n); i < n; i = run_start(p, i, n)) {
+		size_t end = run_end(p, i, n);
+
+		if (count + 1 >= max)
+			return ZSTD_SEQUENCE_PRODUCER_ERROR;
+		out[count++] = (ZSTD_Sequence){
+			.offset = 1,
+			.litLength = (unsigned)(i + 1 - done),
+			.matchLength = (unsigned)(end - i - 1),
+		};
+		zeros += end - i;
+		done = i = end;
+	}
+	if (zeros < ZEROS_LEAST(n))
+		return ZSTD_SEQUENCE_PRODUCER_ERROR;
+	out[count++] = (ZSTD_Sequence){ .litLength = (unsigned)(n - done) };
+	return count;
+}
+
+static void expect_zeros(ZSTD_CCtx *ctx)
+{
+	must(ZSTD_CCtx_setParameter(ctx, ZSTD_c_enableSeqProducerFallback, 1));
+	must(ZSTD_CCtx_setParameter(ctx, ZSTD_c_searchForExternalRepcodes,
+				    ZSTD_ps_enable));
+	ZSTD_registerSequenceProducer(ctx, NULL, find_zeros);
+}
+
+#else
+
+static void expect_zeros(ZSTD_CCtx *ctx)
+{
+	(void)ctx;
+}
+
+#endif
+
+static ZSTD_CCtx *new_packer(void)
+{
+	ZSTD_CCtx *ctx = ZSTD_createCCtx();
+
+	BUG_ON(!ctx);
+	expect_zeros(ctx);
+	return ctx;
+}
+
 void zpack_begin(struct zpack *z, int level, uint64_t total, struct buf *out)
 {
 	if (!z->ctx)
-		z->ctx = ZSTD_createCCtx();
-	BUG_ON(!z->ctx);
+		z->ctx = new_packer();
 	must(ZSTD_CCtx_reset(z->ctx, ZSTD_reset_session_only));
 	must(ZSTD_CCtx_setParameter(z->ctx, ZSTD_c_compressionLevel, level));
 	must(ZSTD_CCtx_setPledgedSrcSize(z->ctx, total));

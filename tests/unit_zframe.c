@@ -133,6 +133,25 @@ static void test_skip(void)
 	buf_release(&b);
 }
 
+/* Runs of zeros of all lengths, whole blocks of them, and none at the end. */
+static void test_zeros(void)
+{
+	struct buf b = { 0 };
+	size_t at = 0;
+
+	memset(plain, 0, N);
+	for (size_t run = 0; at < N - 140000; at += run++)
+		plain[at++] = (unsigned char)(1 + run % 3);
+	plain[N - 5] = 9;
+	for (size_t n = N - 16; n <= N; n++) {
+		pack(&b, n, 65536);
+		eq_i64(unpack(&b, n, 65536, 1000), 0, "unpacked");
+		ok(memcmp(plain, got, n) == 0, "the same %zu bytes", n);
+	}
+	ok(b.n < 3000, "packed as %zu bytes", b.n);
+	buf_release(&b);
+}
+
 int main(void)
 {
 	srand(1);
@@ -142,5 +161,6 @@ int main(void)
 	test_refuses();
 	test_skip();
 	test_miscount();
+	test_zeros();
 	return tap_done();
 }
