@@ -26,6 +26,8 @@ int carry_make(int dirfd, const char *name, int from, bool *is_clone);
 int carry_new(int dirfd, const char *name, int from, bool *is_clone);
 /* Bytes [off, off + n) of one file to the same place of another. */
 int carry_range(int from, int to, uint64_t off, uint64_t n, const char *name);
+/* The kernel may begin to write what is there, for the sync at the end. */
+void carry_begin_sync(int fd, uint64_t off, uint64_t n);
 /* A whole file, durable. */
 int carry_file(int from, int dirfd, const char *name);
 

@@ -44,7 +44,7 @@
 #define DELTA_TENSORS_MAX 65536u	/* in one file */
 #define DELTA_FILE_BYTES ((uint64_t)256 << 20)	/* then it is closed */
 /* Bytes looked at at a time, by each thread; divides a leaf. */
-#define DELTA_PIECE	((size_t)256 << 10)
+#define DELTA_PIECE	((size_t)64 << 10)
 
 /* Of a whole delta: a patch_kind for all tensors, or this. */
 #define DELTA_AUTO	PATCH_NKINDS

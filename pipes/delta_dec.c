@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/log.h"
 #include "pipes/beside.h"
+#include "pipes/carry.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,9 @@ _Static_assert(DEC_POINTS * 5 <= DELTA_PIECE, "they fit in work");
 struct pass {
 	struct dec *d;
 	const struct dec_tensor *t;
-	struct digest_state leaf;
+	struct digest_state leaf[2]; /* old, new */
 	struct checksum sum;
+	bool is_one_leaf; /* whose digest is the checksum */
 };
 
 static uint8_t *piece(struct dec *d)
@@ -242,20 +244,23 @@ static int write_new(const struct pass *p, uint64_t off, size_t n)
 	if (io_pwrite_full(p->t->to, piece(p->d), n,
 			   (off_t)(p->t->offset + off)) < 0)
 		return log_errno(E_IO, "write %s", p->t->name);
+	if ((off + n) % DIGEST_LEAF == 0)
+		carry_begin_sync(p->t->to, p->t->offset + off + n - DIGEST_LEAF,
+				 DIGEST_LEAF);
 	beside_tell("piece written");
 	return 0;
 }
 
-static void hash_new(struct pass *p, uint64_t off, size_t n)
+static void hash(struct pass *p, int which, uint64_t off, size_t n)
 {
 	uint64_t end = off + n;
 
 	if (off % DIGEST_LEAF == 0)
-		digest_begin(&p->leaf);
-	digest_add(&p->leaf, piece(p->d), n);
-	checksum_add(&p->sum, piece(p->d), n);
+		digest_begin(&p->leaf[which]);
+	digest_add(&p->leaf[which], piece(p->d), n);
 	if (end % DIGEST_LEAF == 0 || end == p->t->bytes)
-		digest_end(&p->leaf, &p->t->leaf[off / DIGEST_LEAF]);
+		digest_end(&p->leaf[which],
+			   &p->t->leaf[which][off / DIGEST_LEAF]);
 }
 
 static int one_piece(struct pass *p, uint64_t off)
@@ -266,10 +271,13 @@ static int one_piece(struct pass *p, uint64_t off)
 
 	if (rc < 0)
 		return rc;
+	hash(p, 0, off, n);
 	changed = kinds[p->t->t->kind].piece(p->d, off, n);
 	if (changed < 0)
 		return broken(p->t);
-	hash_new(p, off, n);
+	hash(p, 1, off, n);
+	if (!p->is_one_leaf)
+		checksum_add(&p->sum, piece(p->d), n);
 	return changed || !p->t->is_clone ? write_new(p, off, n) : 0;
 }
 
@@ -278,7 +286,11 @@ static int check_sum(const struct pass *p)
 	const struct dec_tensor *t = p->t;
 	char have[CHECKSUM_HEX];
 
-	if (strcmp(checksum_end(&p->sum, have), t->t->sum) == 0)
+	if (p->is_one_leaf)
+		digest_hex(&t->leaf[1][0], have);
+	else
+		checksum_end(&p->sum, have);
+	if (strcmp(have, t->t->sum) == 0)
 		return 0;
 	return log_error(E_DATA,
 			 "%s: tensor \"%.*s\": applied, its %s is %s; expected "
@@ -299,6 +311,8 @@ int dec_run(struct dec *d, const struct dec_tensor *t)
 	int rc;
 
 	make_boxes(d);
+	p.is_one_leaf = t->delta->checksum == CHECKSUM_XXH3 && t->bytes > 0 &&
+			t->bytes <= DIGEST_LEAF;
 	checksum_begin(&p.sum, t->delta->checksum);
 	rc = kinds[t->t->kind].begin(d, t);
 	for (uint64_t off = 0; rc == 0 && off < t->bytes; off += DELTA_PIECE)

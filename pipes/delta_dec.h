@@ -29,7 +29,7 @@ struct dec_tensor {
 	uint64_t offset, bytes;	/* of it, in both */
 	bool is_clone;		/* to holds the old bytes already */
 	unsigned element;
-	struct digest *leaf;	/* room for the new one's */
+	struct digest *leaf[2];	/* room for the old one's and the new one's */
 	const char *name;	/* of the new file, for messages */
 };
 

@@ -227,7 +227,7 @@ static int check_digest(const struct fit *f)
 	return is_base || !d->is_weirs ? 0 : name_difference(f);
 }
 
-int fit_look(struct fit *f)
+int fit_open(struct fit *f)
 {
 	int rc = source_open(&f->base, base_path(f));
 
@@ -241,13 +241,69 @@ int fit_look(struct fit *f)
 		rc = check_version(f);
 	if (rc == 0)
 		rc = match_tensors(f);
-	if (rc < 0)
-		return rc;
-	sums_init(&f->before, &f->base);
-	rc = sums_read(&f->before, 0, f->conf->threads);
+	if (rc == 0)
+		sums_init(&f->before, &f->base);
+	return rc;
+}
+
+/* The smallest tensor that changes; ntensors: none does. */
+static uint32_t smallest_change(const struct fit *f)
+{
+	uint32_t best = f->base.ntensors;
+
+	for (uint32_t i = 0; i < f->base.ntensors; i++)
+		if (f->change[i] >= 0 &&
+		    (best == f->base.ntensors ||
+		     sums_object(&f->before, i).bytes <
+			     sums_object(&f->before, best).bytes))
+			best = i;
+	return best;
+}
+
+/* Old and new differ there. */
+static bool has_old_tensor(struct fit *f)
+{
+	uint32_t i = smallest_change(f);
+	struct digest have;
+
+	if (i == f->base.ntensors)
+		return true;
+	if (sums_read_one(&f->before, i) < 0)
+		return false;
+	sums_digest(&f->before, i, &have);
+	return digest_eq(&have, &f->delta->tensor[f->change[i]].before);
+}
+
+bool fit_is_likely(struct fit *f)
+{
+	const struct delta *d = f->delta;
+
+	if (f->has_mark)
+		return f->mark.version == d->base_version &&
+		       (!d->is_weirs ||
+			digest_eq(&f->mark.id.tensors, &d->parent_tensors));
+	return !d->is_weirs || has_old_tensor(f);
+}
+
+int fit_read(struct fit *f)
+{
+	int rc = sums_read(&f->before, 0, f->conf->threads);
+
+	f->is_read = true;
 	if (rc == 0)
 		rc = sums_identity(&f->before, &f->id);
 	return rc < 0 ? rc : check_digest(f);
+}
+
+int fit_check(struct fit *f)
+{
+	int rc = sums_identity(&f->before, &f->id);
+
+	if (rc == 0)
+		rc = check_digest(f);
+	return rc > 0 ? log_error(E_DATA, "%s was version %llu already",
+				  base_path(f), (ull)f->delta->version)
+		      : rc;
 }
 
 int fit_is_target(struct fit *f, const char *path)

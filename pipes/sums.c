@@ -58,12 +58,6 @@ void sums_init(struct sums *s, const struct source *source)
 	s->leaf = xcalloc(total ? total : 1, sizeof *s->leaf);
 }
 
-void sums_copy(struct sums *to, const struct sums *from)
-{
-	sums_init(to, from->source);
-	memcpy(to->leaf, from->leaf, from->first[from->n] * sizeof *to->leaf);
-}
-
 void sums_release(struct sums *s)
 {
 	free(s->leaf);
@@ -164,6 +158,20 @@ int sums_read(struct sums *s, uint32_t first, unsigned threads)
 	for (uint32_t i = first; i < s->n; i++)
 		add_spans(&r, i);
 	rc = crew_run(&c, r.n);
+	free(r.span);
+	return rc;
+}
+
+int sums_read_one(struct sums *s, uint32_t i)
+{
+	struct reading r = { .sums = s };
+	struct sums_file file = { 0 };
+	int rc = 0;
+
+	add_spans(&r, i);
+	for (uint32_t k = 0; rc == 0 && k < r.n; k++)
+		rc = hash_span(&r, k, &file);
+	sums_file_close(&file);
 	free(r.span);
 	return rc;
 }

@@ -28,7 +28,6 @@ struct identity {
 };
 
 void sums_init(struct sums *s, const struct source *source);
-void sums_copy(struct sums *to, const struct sums *from);
 void sums_release(struct sums *s);
 
 /* Where an object is. */
@@ -44,6 +43,8 @@ void sums_digest(const struct sums *s, uint32_t i, struct digest *out);
 /* Reads and hashes the objects from first on, over so many threads (0: all
  * cores).  -E_DATA, logged, if a file is not what it was. */
 int sums_read(struct sums *s, uint32_t first, unsigned threads);
+/* One object, in this thread. */
+int sums_read_one(struct sums *s, uint32_t i);
 /* Of what the leaves say. */
 int sums_identity(const struct sums *s, struct identity *out);
 

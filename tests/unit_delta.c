@@ -363,7 +363,7 @@ static void test_synced(unsigned encoding)
 int main(void)
 {
 	static const unsigned encodings[] = { PATCH_XOR, PATCH_OVERWRITE,
-					      DELTA_AUTO };
+					      PATCH_SPARSE, DELTA_AUTO };
 
 	/* In memory, where it can be: hundreds of files are synced. */
 	root = xstrdup("/dev/shm/weir-unit-delta.XXXXXX");

@@ -74,12 +74,12 @@ void fuzz_deltapayload(struct slice in)
 	struct delta_tensor t = { .name = SLICE("t"),
 				  .bytes = in.n,
 				  .kind = kind };
-	struct digest leaf[1];
+	struct digest leaf[2];
 	struct dec_tensor job = { .delta = &d,
 				  .t = &t,
 				  .bytes = bytes,
 				  .element = element,
-				  .leaf = leaf,
+				  .leaf = { &leaf[0], &leaf[1] },
 				  .name = "old" };
 	static const char zeros[TENSOR_MAX];
 
