@@ -18,11 +18,11 @@
 
 struct conf {
 	struct opt_common common;
-	char *name, *store, *listen, *post_load, *device;
+	char *name, *store, *listen, *post_load;
 	char *on_pause, *on_swap, *on_resume;
-	uint64_t keep, reread, copy_threads, ready_fd;
+	uint64_t keep, reread, copy_threads, ready_fd, device;
 	int64_t hook_timeout, load_timeout;
-	bool varies, adopt;
+	bool varies, adopt, in_place;
 	struct opt_list allow;
 };
 
@@ -96,9 +96,13 @@ static const struct opt rows[] = {
 	  OPT_TO_FLAG(struct conf, adopt),
 	  .help = "let another registry take the store over, once" },
 	{ .name = "device",
-	  OPT_TO_STRING(struct conf, device),
+	  OPT_TO_UINT(struct conf, device),
 	  .value = "N",
-	  .help = "receive into a GPU (not built yet)" },
+	  .max = 1023,
+	  .help = "offer versions in this GPU's memory, two at a time" },
+	{ .name = "in-place",
+	  OPT_TO_FLAG(struct conf, in_place),
+	  .help = "one at a time: --device loads it while paused" },
 	{ .name = "ready-fd",
 	  OPT_TO_UINT(struct conf, ready_fd),
 	  .value = "FD",
@@ -155,11 +159,12 @@ static int check(const struct conf *c)
 				 "--name \"%s\": expected letters, digits, "
 				 "\".\", \"_\" and \"-\", at most %u of them",
 				 c->name, FLEET_NAME_MAX);
-	if (c->device)
-		return log_error(E_CONFIG,
-				 "--device %s: receiving into a GPU is not "
-				 "built yet",
-				 c->device);
+	if (c->in_place && !opt_is_given(&spec, c, "device"))
+		return log_error(E_USAGE, "--in-place is of --device N, which "
+					  "is missing");
+	if (c->post_load && opt_is_given(&spec, c, "device"))
+		return log_error(E_CONFIG, "--post-load is not built for "
+					   "versions on a device (--device)");
 	if (c->post_load && !fits(c->post_load, 1024))
 		return log_error(E_USAGE,
 				 "--post-load \"%s\": expected UTF-8 without "
@@ -176,6 +181,9 @@ static int run(const struct conf *c)
 		.listen = c->listen,
 		.keep = (unsigned)c->keep,
 		.copy_threads = threads(c),
+		.has_device = opt_is_given(&spec, c, "device"),
+		.in_place = c->in_place,
+		.device = (uint32_t)c->device,
 		.reread = c->reread,
 		.post_load = c->post_load,
 		.post_load_varies = c->varies,

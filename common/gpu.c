@@ -4,6 +4,7 @@
 #include "err.h"
 #include "log.h"
 
+#include <assert.h>
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,24 @@ void gpu_free(void *p)
 	cudaFree(p);
 }
 
+int gpu_share(void *p, unsigned char handle[GPU_HANDLE_LEN])
+{
+	cudaIpcMemHandle_t h;
+	cudaError_t e = cudaIpcGetMemHandle(&h, p);
+
+	if (e != cudaSuccess)
+		return log_error(
+			E_UNAVAIL,
+			"cudaIpcGetMemHandle: %s: device memory cannot "
+			"be shared here (WSL2, MIG, a container "
+			"without the host's IPC and PID namespaces, or "
+			"ptrace_scope may be why)",
+			cudaGetErrorString(e));
+	static_assert(sizeof(h) == GPU_HANDLE_LEN, "a handle is as long");
+	memcpy(handle, &h, sizeof(h));
+	return 0;
+}
+
 int gpu_host_alloc(void **p, size_t n, bool *is_pinned)
 {
 	*is_pinned = cudaHostAlloc(p, n, cudaHostAllocDefault) == cudaSuccess;
@@ -116,6 +135,12 @@ void gpu_stream_free(void *stream)
 		return;
 	cudaStreamSynchronize(stream);
 	cudaStreamDestroy(stream);
+}
+
+int gpu_stream_wait(void *stream)
+{
+	GPU_TRY(cudaStreamSynchronize, stream);
+	return 0;
 }
 
 /* An event that is destroyed early lives until it has been reached. */

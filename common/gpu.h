@@ -19,6 +19,7 @@
 #include <stddef.h>
 
 #define GPU_NAME_MAX	256
+#define GPU_HANDLE_LEN	64	/* bytes of what another process maps it by */
 
 struct gpu_device {
 	unsigned char uuid[GPU_UUID_LEN];
@@ -32,6 +33,9 @@ int gpu_open(int device, struct gpu_device *out);
 
 int gpu_alloc(void **p, size_t n);
 void gpu_free(void *p);			/* NULL is fine */
+/* What another process on this device maps the memory by, p being what
+ * gpu_alloc() gave.  -E_UNAVAIL, with hints, if the platform cannot share. */
+int gpu_share(void *p, unsigned char handle[GPU_HANDLE_LEN]);
 /* Host memory that the device reads directly; *is_pinned false: ordinary
  * memory, slower, because none could be had (not logged). */
 int gpu_host_alloc(void **p, size_t n, bool *is_pinned);
@@ -40,6 +44,8 @@ void gpu_host_free(void *p, bool is_pinned);
 int gpu_stream_new(void **stream);
 /* Waits for what is in it. */
 void gpu_stream_free(void *stream);	/* NULL is fine */
+/* Until all that is in it has happened: 0, or what failed of it. */
+int gpu_stream_wait(void *stream);
 /* What is put into `stream` from now on happens after what is in `other`. */
 int gpu_stream_after(void *stream, void *other);
 /* Between host and device, in either direction. */

@@ -230,23 +230,16 @@ static void end_copy(struct shell *sh, struct copy_job *c)
 		end_task(sh, t);
 }
 
-static void end_seal(struct shell *sh, struct seal_job *j)
+static void end_seal(struct shell *sh, int rc)
 {
 	struct en_event ev = { .on = EN_SEAL_OK };
+	char cause[256];
 
-	if (j->kept) {
-		shell_checked_link(sh);
-		return;
-	}
-	if (j->rc == 0 && sh->m.slot == EN_SEALING) {
-		log_adopt_cause(0, "");
-		j->rc = store_seal(&sh->store, &sh->slot);
-		snprintf(j->cause, sizeof j->cause, "%s", log_cause());
-	}
-	if (j->rc < 0) {
+	if (rc < 0) {
+		snprintf(cause, sizeof cause, "%s", log_cause());
 		ev.on = EN_SEAL_FAILED;
-		ev.code = j->rc;
-		ev.cause = j->cause;
+		ev.code = rc;
+		ev.cause = cause;
 	} else {
 		ev.content = sh->slot.received;
 		log_info("version %llu is sealed, proof %s",
@@ -256,6 +249,23 @@ static void end_seal(struct shell *sh, struct seal_job *j)
 	shell_step(sh, &ev);
 }
 
+static void seal_job_ended(struct shell *sh, struct seal_job *j)
+{
+	int rc = j->rc;
+
+	if (j->kept) {
+		shell_checked_link(sh);
+		return;
+	}
+	log_adopt_cause(-rc, j->cause);
+	if (rc == 0 && sh->m.slot == EN_SEALING)
+		rc = store_seal(&sh->store, &sh->slot);
+	if (rc < 0 || sh->m.slot == EN_DROPPING)
+		end_seal(sh, rc);
+	else
+		shell_device_stage(sh, sh->slot.version, end_seal);
+}
+
 void shell_pool_ready(void *arg)
 {
 	struct shell *sh = arg;
@@ -263,7 +273,7 @@ void shell_pool_ready(void *arg)
 
 	while ((job = pool_next(sh->pool))) {
 		if (job == &sh->seal.job)
-			end_seal(sh, &sh->seal);
+			seal_job_ended(sh, &sh->seal);
 		else if (job == &sh->make.job)
 			shell_made(sh);
 		else

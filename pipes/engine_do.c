@@ -264,10 +264,9 @@ static void make(struct shell *sh)
 		make_anew(sh);
 }
 
-static void end_link(struct shell *sh, uint64_t kept)
+static void end_link(struct shell *sh, int rc)
 {
 	struct en_event ev = { .on = EN_LINKED, .content = sh->slot.received };
-	int rc = store_seal(&sh->store, &sh->slot);
 
 	if (rc < 0) {
 		end_make(sh, rc);
@@ -275,8 +274,18 @@ static void end_link(struct shell *sh, uint64_t kept)
 	}
 	sh->linked = true;
 	log_info("version %llu is version %llu, which was kept",
-		 (ull)sh->slot.version, (ull)kept);
+		 (ull)sh->slot.version, (ull)sh->seal.kept);
 	shell_step(sh, &ev);
+}
+
+static void seal_link(struct shell *sh)
+{
+	int rc = store_seal(&sh->store, &sh->slot);
+
+	if (rc < 0)
+		end_link(sh, rc);
+	else
+		shell_device_stage(sh, sh->slot.version, end_link);
 }
 
 void shell_checked_link(struct shell *sh)
@@ -287,7 +296,7 @@ void shell_checked_link(struct shell *sh)
 		log_adopt_cause(E_AGAIN, "cancelled");
 		end_make(sh, -E_AGAIN);
 	} else if (j->rc == 0) {
-		end_link(sh, j->kept);
+		seal_link(sh);
 	} else {
 		log_warn("version %llu is kept here, but %s: it is loaded anew",
 			 (ull)j->kept, j->cause);
@@ -301,15 +310,36 @@ static void give_up(struct shell *sh, int rc)
 	loop_stop(sh->loop, rc);
 }
 
-static void publish(struct shell *sh)
+/* What is on disk says what is served; the device has to follow. */
+static void published(struct shell *sh, int rc)
 {
-	int rc;
-
-	sh->before_swap = sh->store.serving;
-	rc = store_publish(&sh->store);
-	if (sh->store.unsure)
+	if (rc < 0)
 		give_up(sh, rc);
 	shell_report(sh, rc < 0 ? EN_PUBLISH_FAILED : EN_PUBLISHED, rc);
+}
+
+static void publish_store(struct shell *sh, int rc)
+{
+	if (rc >= 0)
+		rc = store_publish(&sh->store);
+	if (sh->store.unsure)
+		give_up(sh, rc);
+	if (rc < 0)
+		shell_report(sh, EN_PUBLISH_FAILED, rc);
+	else
+		shell_device_show(sh, sh->store.serving, published);
+}
+
+static void publish(struct shell *sh)
+{
+	sh->before_swap = sh->store.serving;
+	shell_device_replace(sh, sh->slot.version, publish_store);
+}
+
+static void unpublished(struct shell *sh, int rc)
+{
+	if (rc < 0)
+		give_up(sh, rc);
 }
 
 static void unpublish(struct shell *sh)
@@ -318,6 +348,8 @@ static void unpublish(struct shell *sh)
 
 	if (rc < 0)
 		give_up(sh, rc);
+	else
+		shell_device_show(sh, sh->before_swap, unpublished);
 }
 
 static void lease_end(void *arg)
@@ -540,6 +572,7 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 	case EN_DO_STOP:
 		atomic_store(&sh->cancel, true);
 		shell_mover_stop(sh);
+		shell_device_give_up(sh);
 		break;
 	case EN_DO_DROP:
 		shell_drop_slot(sh);

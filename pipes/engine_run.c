@@ -548,7 +548,7 @@ static int start(struct shell *sh)
 	if (!sh->pool)
 		return -E_IO;
 	loop_add_fd(sh->loop, pool_fd(sh->pool), shell_pool_ready, sh);
-	return listen_all(sh);
+	return 0;
 }
 
 /* Killed while the engine process was paused: nobody else would resume it. */
@@ -574,6 +574,18 @@ static void say_ready(struct shell *sh)
 	close(sh->conf->ready_fd);
 }
 
+static void go_live(struct shell *sh, int rc)
+{
+	if (rc >= 0)
+		rc = listen_all(sh);
+	if (rc < 0) {
+		loop_stop(sh->loop, rc);
+		return;
+	}
+	resume_again(sh);
+	say_ready(sh);
+}
+
 /* Staging of an unsealed version is removed by the next start: a copy in
  * progress is not worth waiting for. */
 static void stop(struct shell *sh)
@@ -581,6 +593,7 @@ static void stop(struct shell *sh)
 	atomic_store(&sh->cancel, true);
 	shell_hook_stop(sh);
 	shell_mover_stop(sh);
+	shell_device_close(sh);
 	if (sh->pool)
 		pool_stop(sh->pool);
 	sock_close(&sh->sock);
@@ -621,8 +634,7 @@ int engine_run(const struct engine_conf *conf)
 	sh->hook = (struct child)CHILD_NONE;
 	rc = start(sh);
 	if (rc >= 0) {
-		resume_again(sh);
-		say_ready(sh);
+		shell_device_open(sh, go_live);
 		rc = loop_run(sh->loop);
 	}
 	stop(sh);

@@ -20,6 +20,8 @@ enum engine_hook { HOOK_PAUSE, HOOK_SWAP, HOOK_RESUME, HOOK_N };
 struct engine_conf {
 	const char *name, *store, *listen;
 	unsigned keep, copy_threads;
+	bool has_device, in_place;
+	uint32_t device;		/* its number, as the process sees it */
 	uint64_t reread;		/* every so many pushes; 0: never */
 	const char *post_load;		/* command, or NULL */
 	bool post_load_varies, adopt;

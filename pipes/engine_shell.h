@@ -7,6 +7,7 @@
  *	engine_copy.c	offers: copies in the pool, acks
  *	engine_fd.c	PATH.fd: who may connect, descriptors of source files
  *	engine_mover.c	groups: buckets that a mover writes into the slot
+ *	engine_device.c	--device: versions in a device's memory
  *	engine_hook.c	--on-pause, --on-swap, --on-resume
  */
 #ifndef WEIR_ENGINE_SHELL_H
@@ -65,6 +66,14 @@ struct errand {			/* the mover is asked for somebody */
 	bool is_held;		/* of an offer: received and dropped */
 };
 
+typedef void shell_then_fn(struct shell *sh, int rc);
+
+struct device_call {		/* the device's mover is asked */
+	struct device_call *next;
+	uint64_t seq;
+	shell_then_fn *then;	/* rc < 0: as log_cause() says */
+};
+
 struct seal_job {
 	struct job job;		/* first: the pool's */
 	struct seal seal;
@@ -117,6 +126,13 @@ struct shell {
 	struct mover *mover;		/* NULL: none; writes the slot's files */
 	struct errand *errand;
 	uint64_t mover_seq;
+	struct {			/* --device */
+		struct mover *mover;	/* NULL: none */
+		struct device_call *call;
+		uint64_t seq, install;	/* of the call; 0: none */
+		int dirfd;		/* that it was sent */
+		shell_then_fn *opened, *replaced;
+	} device;
 	struct seal_job seal;
 	struct make_job make;
 	atomic_bool cancel;
@@ -183,6 +199,22 @@ void shell_mover_stop(struct shell *sh);
 void shell_landed(struct shell *sh, uint32_t bucket, int rc,
 		  const char *cause);
 void shell_ack(struct shell *sh, const struct asker *to, uint32_t bucket);
+
+/* With the version that is served offered on the device.  Without --device
+ * all of these do nothing, successfully, at once. */
+void shell_device_open(struct shell *sh, shell_then_fn *then);
+/* A sealed version's bytes are on the device, hashed there, beside what is
+ * offered (nothing, in place).  A version that may be switched to takes the
+ * place of what is offered (in place; else nothing); unless the old one is
+ * still there then (-E_AGAIN), the engine ends if this fails. */
+void shell_device_stage(struct shell *sh, uint64_t version,
+			shell_then_fn *then);
+void shell_device_replace(struct shell *sh, uint64_t version,
+			  shell_then_fn *then);
+void shell_device_show(struct shell *sh, uint64_t version, shell_then_fn *then);
+/* An install fails soon, if there is one. */
+void shell_device_give_up(struct shell *sh);
+void shell_device_close(struct shell *sh);
 
 void shell_hook(struct shell *sh, enum engine_hook kind);
 void shell_hook_stop(struct shell *sh);

@@ -22,6 +22,7 @@ struct packet {
 };
 
 const struct mover_kind mover_nccl = { "weir-move-nccl", "transport nccl" };
+const struct mover_kind mover_slot = { "weir-move-slot", "--device" };
 
 struct mover {
 	struct loop *loop;

@@ -34,7 +34,7 @@ struct mover_kind {
 	const char *program, *what;
 };
 
-extern const struct mover_kind mover_nccl;
+extern const struct mover_kind mover_nccl, mover_slot;
 
 /* In $WEIR_LIBEXEC if that is set, else beside this
  * program or in libexec.  -E_UNAVAIL, logged:

@@ -9,6 +9,8 @@
  *	STORE/slots/000042	record slot: that version is sealed
  *	STORE/current		-> versions/000042, switched by rename
  *	STORE/paused		empty; the engine process may be paused
+ *	STORE/device/		of versions on a device: devpage.h; not the
+ *				store's, and made anew by every start
  *
  * A version is sealed if and only if its slot record is there; `current`
  * alone says what is served.  share/doc/internals.md ("Store") lists what is

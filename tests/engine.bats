@@ -490,8 +490,11 @@ restart() {
 
 @test "usage: what is not built is refused by name" {
 	run --separate-stderr weir-engine --store "$T/s" --listen "$E" \
-		--device 0
-	one_line_error 78 "--device 0" "not built"
+		--device 0 --post-load fp8
+	one_line_error 78 "--post-load is not built" "--device"
+	run --separate-stderr weir-engine --store "$T/s" --listen "$E" \
+		--in-place
+	one_line_error 64 "--device"
 	run --separate-stderr weir-engine --store "$T/s"
 	one_line_error 64 "--listen"
 	run --separate-stderr weir-engine --store "$T/s" --listen "$E" --keep 0

@@ -27,6 +27,11 @@ expected() {
 	echo lib/systemd/system/weir-engine@.service
 	echo lib/systemd/system/weir-push@.service
 	echo lib/pkgconfig/weir.pc
+	if [ -e "$BUILD/libweir-client.a" ]; then
+		echo lib/libweir-client.a
+		echo include/weir-client.h
+		echo share/doc/weir/examples/consumer.c
+	fi
 	echo share/weir/messages.schema.json
 	(cd "$SRC" && ls README.md LICENSE) | sed 's,^,share/doc/weir/,'
 	(cd "$SRC/share/doc" && find . -type f -printf '%P\n') |

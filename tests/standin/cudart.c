@@ -532,6 +532,16 @@ static void carry_out(void *arg)
 	free(c);
 }
 
+static void damage(void *arg)
+{
+	struct copy *c = arg;
+	char *to = c->to;
+
+	memcpy(to, c->from, c->n);
+	to[c->n / 2] ^= 1;
+	free(c);
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
 			    enum cudaMemcpyKind kind, cudaStream_t s)
 {
@@ -540,7 +550,23 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
 	(void)kind;
 	REFUSE_IF_STUCK;
 	*c = (struct copy){ to, from, n };
-	standin_queue(s, carry_out, c);
+	standin_queue(s, standin_fault("bad-copy") ? damage : carry_out, c);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n,
+		       enum cudaMemcpyKind kind)
+{
+	(void)kind;
+	REFUSE_IF_STUCK;
+	memcpy(to, from, n);
+	return cudaSuccess;
+}
+
+/* Streams of ours are waited for one by one. */
+cudaError_t cudaDeviceSynchronize(void)
+{
+	REFUSE_IF_STUCK;
 	return cudaSuccess;
 }
 

@@ -18,6 +18,7 @@
  *
  *	no-device oom no-pin sticky	calls of the runtime
  *	no-ipc				no memory can be shared
+ *	bad-copy			a copy changes a bit
  *	begin-hang			a rank never joins
  *	init-hang broadcast-hang abort-hang	never ends, never returns
  *	async-error			broadcasts end by a remote error

@@ -1,0 +1,101 @@
+/*
+ * devclient.c - a consumer of device slots that does as it is told.
+ *
+ *	devclient STORE [DEVICE], then lines on stdin:
+ *	map	wait MS		change MS	dump FILE	release	live
+ *
+ * Each line is answered by one: "ok ...", or "no ..." with the reason.  dump
+ * writes "NAME DTYPE DIMS BYTES" and the bytes of each tensor, in name order.
+ */
+#include "share/client/weir-client.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct weir_client *c;
+static struct weir_view *v;
+static uint32_t word;
+
+static void answer(int rc, unsigned long long n)
+{
+	if (rc < 0)
+		printf("no %s\n", weir_error(c));
+	else
+		printf("ok %llu\n", n);
+	fflush(stdout);
+}
+
+static int dump_tensor(FILE *f, const struct weir_tensor *t)
+{
+	char *p = malloc(t->bytes + 1);
+	cudaError_t e = cudaMemcpy(p, t->data, t->bytes, cudaMemcpyDefault);
+
+	fprintf(f, "%s %s", t->name, t->dtype);
+	for (uint32_t i = 0; i < t->dims; i++)
+		fprintf(f, " %llu", (unsigned long long)t->shape[i]);
+	fprintf(f, " %llu\n", (unsigned long long)t->bytes);
+	fwrite(p, 1, t->bytes, f);
+	free(p);
+	return e == cudaSuccess && weir_find(v, t->name) == t ? 0 : -1;
+}
+
+static int dump(const char *path)
+{
+	FILE *f = fopen(path, "w");
+	int rc = f ? 0 : -1;
+
+	for (size_t i = 0; i < v->ntensors && rc == 0; i++)
+		rc = dump_tensor(f, &v->tensor[i]);
+	return f && fclose(f) == 0 ? rc : -1;
+}
+
+static int map(void)
+{
+	int rc = weir_map(c, &v);
+
+	if (rc == 0)
+		word = v->word;
+	return rc;
+}
+
+static void obey(char *line)
+{
+	if (strcmp(line, "map") == 0) {
+		int rc = map();
+
+		answer(rc, rc < 0 ? 0 : v->version);
+	} else if (strncmp(line, "wait ", 5) == 0) {
+		int rc = weir_wait(c, word, atoi(line + 5));
+
+		answer(rc, rc < 0 ? 0 : weir_version(c));
+	} else if (strncmp(line, "change ", 7) == 0) {
+		answer(weir_wait_change(c, word, atoi(line + 7)), 0);
+	} else if (strncmp(line, "dump ", 5) == 0) {
+		answer(dump(line + 5), v->ntensors);
+	} else if (strcmp(line, "release") == 0) {
+		weir_release(v);
+		v = NULL;
+		answer(0, 0);
+	} else if (strcmp(line, "live") == 0) {
+		answer(0, (unsigned)weir_is_live(c));
+	}
+}
+
+int main(int argc, char **argv)
+{
+	char line[4096];
+	int rc = argc < 2 ? -1
+			  : weir_open(&c, argv[1],
+				      argc > 2 ? atoi(argv[2]) : -1);
+
+	answer(rc, 0);
+	while (rc == 0 && fgets(line, sizeof(line), stdin)) {
+		line[strcspn(line, "\n")] = '\0';
+		obey(line);
+	}
+	weir_release(v);
+	weir_close(c);
+	return rc < 0;
+}

@@ -1,0 +1,280 @@
+#!/usr/bin/env bats
+# Versions in a device's memory and their consumers, over the stand-in of CUDA.
+# shellcheck disable=SC2154 # status, output, stderr: set by run
+
+load fleet
+
+setup_file() {
+	local name seed=0
+
+	for name in one two three; do
+		python3 "$SRC/tests/fixtures/mkckpt.py" --size 2MiB --shards 2 \
+			--seed $((++seed)) "$BATS_FILE_TMPDIR/$name" \
+			>/dev/null 2>&1
+	done
+}
+
+setup() {
+	common_setup
+	[ -x "$BUILD/weir-move-slot" ] ||
+		skip "built without CUDA: no weir-move-slot"
+	export LD_LIBRARY_PATH="$BUILD/tests/standin"
+	export WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
+	local name
+
+	for name in one two three; do
+		ln -s "$BATS_FILE_TMPDIR/$name" "$T/$name"
+	done
+	fleet a
+}
+
+dpush() { push "$@" --bucket-size 512KiB >"$T/push.out" 2>"$T/push.err"; }
+
+# consumer NAME [DEVICE]: told by tell(); its answers are $T/NAME.out.
+consumer() {
+	mkfifo "$T/$1.in"
+	start "$1" bash -c 'exec "$@" <"$0"' "$T/$1.in" \
+		"$BUILD/tests/devclient" "$T/a" "${@:2}"
+	exec {IN[$1]}>"$T/$1.in"
+	: >"$T/$1.asked"
+	answered "$1"
+}
+declare -gA IN
+
+# answered NAME: to all that it was told, and to that it has begun.
+answered() {
+	wait_for has_lines "$T/$1.out" $(($(wc -l <"$T/$1.asked") + 1))
+}
+
+has_lines() { [ "$(wc -l <"$1")" -ge "$2" ]; }
+
+# tell NAME LINE EXPECTED: its answer.
+tell() {
+	echo "$2" >>"$T/$1.asked"
+	echo "$2" >&"${IN[$1]}"
+	[ -n "${3:-}" ] || return 0
+	answered "$1"
+	run tail -n 1 "$T/$1.out"
+	assert_output --regexp "^$3"
+}
+
+# maps NAME SOURCE VERSION: and its tensors are the source's.
+maps() {
+	tell "$1" map "ok $3"
+	tell "$1" "dump $T/$1.dump" "ok [1-9]"
+	python3 - "$2" >"$T/$1.want" <<-'END'
+	import glob, json, sys
+	out = {}
+	for path in glob.glob(sys.argv[1] + "/*.safetensors"):
+	    raw = open(path, "rb").read()
+	    n = int.from_bytes(raw[:8], "little")
+	    head = json.loads(raw[8:8 + n])
+	    head.pop("__metadata__", None)
+	    for name, t in head.items():
+	        a, b = t["data_offsets"]
+	        shape = "".join(" %d" % d for d in t["shape"])
+	        out[name] = (b"%s %s%s %d\n" % (name.encode(),
+	            t["dtype"].encode(), shape.encode(), b - a)
+	            + raw[8 + n + a:8 + n + b])
+	for name in sorted(out, key=str.encode):
+	    sys.stdout.buffer.write(out[name])
+	END
+	cmp "$T/$1.dump" "$T/$1.want"
+}
+
+@test "device: a consumer maps version 1, waits for 2, and lets go" {
+	engine a --device 0
+	dpush "$T/one"
+	consumer c
+	maps c "$T/one" 1
+	tell c "wait 60000"
+	dpush "$T/two"
+	answered c
+	run tail -n 1 "$T/c.out"
+	assert_output "ok 2"
+	# What it has is what it had.
+	cp "$T/c.dump" "$T/before"
+	tell c "dump $T/c.dump" ok
+	cmp "$T/c.dump" "$T/before"
+	tell c release ok
+	maps c "$T/two" 2
+}
+
+@test "device: a version that is mapped is not overwritten: the next but one waits" {
+	engine a --device 0
+	consumer c
+	tell c map "no .*no version is published"
+	dpush "$T/one"
+	tell c map "ok 1"
+	dpush "$T/two"
+	start push weir-push --source "$T/three" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --bucket-size 512KiB
+	wait_for told acked
+	tell c "dump $T/c.dump" ok
+	run decided 3
+	assert_failure
+	tell c release ok
+	ends_with 0 push
+	maps c "$T/three" 3
+}
+
+@test "device: a consumer that never lets go fails the push, by name" {
+	engine a --device 0 --load-timeout 100ms
+	consumer c
+	dpush "$T/one"
+	tell c map "ok 1"
+	dpush "$T/two"
+	run --separate-stderr push "$T/three"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine a: .*a consumer still maps slot [01] of stand-in 0, and with it version 1: version 3 needs its place"
+	tell c release ok
+	maps c "$T/two" 2
+	dpush "$T/three"
+	tell c release ok
+	maps c "$T/three" 3
+}
+
+@test "device: an engine that is killed and started again offers the same version" {
+	engine a --device 0
+	dpush "$T/one"
+	consumer c
+	maps c "$T/one" 1
+	kill_engine a
+	wait_for live_is c 0
+	rm -f "$T/a.sock" "$T/a.sock.fd"
+	engine a --device 0
+	tell c "wait 60000" "ok 1"
+	tell c release ok
+	maps c "$T/one" 1
+	tell c live "ok 1"
+	dpush "$T/two"
+	tell c release ok
+	maps c "$T/two" 2
+}
+
+live_is() {
+	tell "$1" live ok
+	[ "$output" = "ok $2" ]
+}
+
+@test "IP-03 device: by UUID, however each process counts; another is refused" {
+	CUDA_VISIBLE_DEVICES=3,1 engine a --device 1
+	dpush "$T/one"
+	CUDA_VISIBLE_DEVICES=1,3 consumer c
+	maps c "$T/one" 1
+	run env CUDA_VISIBLE_DEVICES=1,3 "$BUILD/tests/devclient" "$T/a" 1
+	assert_failure
+	assert_output --regexp "no the weights are on GPU-.*01, device 1 here is GPU-.*03$"
+	run env CUDA_VISIBLE_DEVICES=2 "$BUILD/tests/devclient" "$T/a"
+	assert_failure
+	assert_output --regexp "on GPU-.*01, which this process does not see$"
+}
+
+@test "IP-04 device: memory that cannot be shared, with the call and hints" {
+	WEIR_STANDIN_FAULT=no-ipc engine a --device 0
+	run --separate-stderr push "$T/one"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "cudaIpcGetMemHandle: invalid argument: .*ptrace_scope"
+}
+
+@test "IP-01 device: 8 versions, two consumers, one of them killed: nothing is left" {
+	local n
+
+	WEIR_STANDIN_MEMORY=$((6 << 20)) engine a --device 0
+	dpush "$T/one"
+	consumer c
+	consumer d
+	tell d map ok
+	kill_and_reap "$(pid_of d)"
+	dpush "$T/two"
+	n=$(open_files)
+	for ((v = 3; v <= 8; v++)); do
+		tell c map "ok $((v - 1))"
+		tell c release ok
+		dpush "$T/$( ((v % 2)) && echo one || echo two)"
+	done
+	assert_equal "$(open_files)" "$n"
+	maps c "$T/two" 8
+}
+
+# Of the mover that has the device.
+open_files() {
+	leftover_processes | awk '/[w]eir-move-slot/ { print $1 }' |
+		while read -r pid; do find "/proc/$pid/fd"; done | wc -l
+}
+
+@test "device: two versions that do not fit are refused, with need and have" {
+	WEIR_STANDIN_MEMORY=$((3 << 20)) engine a --device 0
+	dpush "$T/one"
+	run --separate-stderr push "$T/two"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine a: .*cudaMalloc: need [0-9]* bytes on the device, have [0-9]* of 3145728.*--in-place"
+	consumer c
+	maps c "$T/one" 1
+}
+
+@test "device in place: loaded while paused, once its consumer has let go" {
+	WEIR_STANDIN_MEMORY=$((3 << 20)) engine a --device 0 --in-place \
+		--on-pause "touch $T/paused"
+	dpush "$T/one"
+	consumer c
+	maps c "$T/one" 1
+	rm "$T/paused"
+	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --bucket-size 512KiB
+	tell c "change 60000" ok
+	assert_exists "$T/paused"
+	tell c "dump $T/c.dump" ok
+	cmp "$T/c.dump" "$T/c.want"
+	tell c release ok
+	ends_with 0 push
+	maps c "$T/two" 2
+}
+
+@test "device: what is on the device is hashed there: a byte that differs is found" {
+	WEIR_STANDIN_FAULT=bad-copy=3 engine a --device 0
+	run --separate-stderr push "$T/one"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine a: .*version 1 has digest [0-9a-f]* on the device, [0-9a-f]* in the store"
+	run decided 1
+	assert_failure
+}
+
+@test "device: a run that is given up leaves what is offered as it was" {
+	engine a --device 0
+	dpush "$T/one"
+	consumer c
+	maps c "$T/one" 1
+	fleet a b
+	engine b --post-load false
+	run push "$T/two"
+	assert_equal "$status" 1
+	tell c release ok
+	maps c "$T/one" 1
+	fleet a
+	dpush "$T/three"
+	tell c release ok
+	maps c "$T/three" 2
+}
+
+@test "device: no such device, no mover, no library: the engine says so and ends" {
+	run --separate-stderr weir-engine --store "$T/x" \
+		--listen "ipc://$T/x.sock" --device 99
+	assert_equal "$status" 69
+	assert_regex "$stderr" "there is no CUDA device 99: 8 can be seen"
+	WEIR_LIBEXEC="$T" run --separate-stderr weir-engine --store "$T/x" \
+		--listen "ipc://$T/x.sock" --device 0
+	assert_equal "$status" 69
+	assert_regex "$stderr" "--device: unavailable, .*weir-move-slot is not installed"
+}
+
+@test "device: the example shows each version that it is given" {
+	engine a --device 0
+	start example "$BUILD/tests/consumer" "$T/a" 2
+	dpush "$T/one" || cat "$T/push.err"
+	wait_for contains "$T/example.out" "version 1: "
+	dpush "$T/two"
+	ends_with 0 example
+	run cat "$T/example.out"
+	assert_line --regexp "^version 2: [1-9][0-9]* tensors on device 0$"
+}
