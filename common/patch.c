@@ -1,6 +1,7 @@
 #include "patch.h"
 #include "err.h"
 
+#include <endian.h>
 #include <string.h>
 
 #define WORD sizeof(uint64_t)
@@ -97,55 +98,40 @@ bool patch_is_zero(const void *p, size_t n)
 
 /* ---- overwrite ---- */
 
-uint64_t patch_count(const void *a, const void *b, size_t n)
+/* The bytes of a word that differ, the first of which is at `at`. */
+static inline size_t word_points(const uint8_t *a, const uint8_t *b,
+				 uint32_t at, uint8_t *pos, uint8_t *value)
+{
+	uint64_t diff = le64toh(load(a) ^ load(b));
+	size_t n = 0;
+
+	while (diff) {
+		unsigned k = (unsigned)__builtin_ctzll(diff) / 8;
+
+		store32(pos + 4 * n, at + k);
+		value[n++] = b[k];
+		diff &= ~(UINT64_C(0xff) << 8 * k);
+	}
+	return n;
+}
+
+size_t patch_points(const void *a, const void *b, size_t n, uint32_t base,
+		    uint8_t *pos, uint8_t *value)
 {
 	const uint8_t *x = a, *y = b;
-	uint64_t count = 0;
+	size_t i = skip_same(x, y, 0, n), count = 0;
 
-	for (size_t i = skip_same(x, y, 0, n); i < n;
-	     i = skip_same(x, y, i, n)) {
-		size_t end = n - i < LINE ? n : i + LINE;
-
-		for (; i < end; i++)
-			count += x[i] != y[i];
+	for (; n - i >= LINE; i = skip_same(x, y, i, n))
+		for (size_t end = i + LINE; i < end; i += WORD)
+			count += word_points(x + i, y + i, base + (uint32_t)i,
+					     pos + 4 * count, value + count);
+	for (; i < n; i++) {
+		if (x[i] == y[i])
+			continue;
+		store32(pos + 4 * count, base + (uint32_t)i);
+		value[count++] = y[i];
 	}
 	return count;
-}
-
-size_t patch_positions(const void *a, const void *b, size_t n, uint32_t base,
-		       uint8_t *out)
-{
-	const uint8_t *x = a, *y = b;
-	uint8_t *o = out;
-
-	for (size_t i = skip_same(x, y, 0, n); i < n;
-	     i = skip_same(x, y, i, n)) {
-		size_t end = n - i < LINE ? n : i + LINE;
-
-		for (; i < end; i++) {
-			if (x[i] == y[i])
-				continue;
-			store32(o, base + (uint32_t)i);
-			o += 4;
-		}
-	}
-	return (size_t)(o - out);
-}
-
-size_t patch_values(const void *a, const void *b, size_t n, uint8_t *out)
-{
-	const uint8_t *x = a, *y = b;
-	uint8_t *o = out;
-
-	for (size_t i = skip_same(x, y, 0, n); i < n;
-	     i = skip_same(x, y, i, n)) {
-		size_t end = n - i < LINE ? n : i + LINE;
-
-		for (; i < end; i++)
-			if (x[i] != y[i])
-				*o++ = y[i];
-	}
-	return (size_t)(o - out);
 }
 
 /* ---- sparse ---- */

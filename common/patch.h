@@ -37,13 +37,10 @@ void patch_xor(void *dst, const void *a, const void *b, size_t n);
 /* Is there a bit that is not 0? */
 bool patch_is_zero(const void *p, size_t n);
 
-/* How many bytes differ. */
-uint64_t patch_count(const void *a, const void *b, size_t n);
-/* Their positions, from base on, to out (4 * n bytes); those bytes of b to
- * out (n bytes).  Both return how many bytes they wrote. */
-size_t patch_positions(const void *a, const void *b, size_t n, uint32_t base,
-		       uint8_t *out);
-size_t patch_values(const void *a, const void *b, size_t n, uint8_t *out);
+/* How many bytes differ; their positions, from base on, to pos (room for
+ * 4 * n bytes), and those bytes of b to value (n bytes). */
+size_t patch_points(const void *a, const void *b, size_t n, uint32_t base,
+		    uint8_t *pos, uint8_t *value);
 
 /* The element size that sparse uses: 1, 2, 4 or 8 bytes. */
 unsigned sparse_element(unsigned dtype_bits);

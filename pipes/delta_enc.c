@@ -20,11 +20,10 @@ struct pass {
 	bool is_one_leaf; /* whose digest is the checksum */
 	bool gave_up;	  /* sparse does not pay; too many points to keep */
 	uint64_t count;	  /* of overwrite: bytes that differ */
-	uint64_t at;	  /* of overwrite: where the positions are */
 };
 
-typedef void piece_fn(struct pass *p, const uint8_t *a, const uint8_t *b,
-		      size_t n);
+/* Of the n bytes from off on, which have been read. */
+typedef void piece_fn(struct pass *p, uint64_t off, size_t n);
 
 static const uint8_t zeros[DELTA_PIECE];
 
@@ -82,7 +81,7 @@ static int each_piece(struct pass *p, piece_fn *fn)
 
 		rc = read_piece(p->e, p->t, off, n);
 		if (rc == 0)
-			fn(p, old_piece(p->e), new_piece(p->e), n);
+			fn(p, off, n);
 	}
 	return rc;
 }
@@ -135,10 +134,10 @@ static void pack_zeros(struct zpack *z, uint64_t n)
 	}
 }
 
-static void xor_piece(struct pass *p, const uint8_t *a, const uint8_t *b,
-		      size_t n)
+static void xor_piece(struct pass *p, uint64_t off, size_t n)
 {
-	patch_xor(work(p->e), a, b, n);
+	(void)off;
+	patch_xor(work(p->e), old_piece(p->e), new_piece(p->e), n);
 	zpack_add(&p->e->z, work(p->e), n);
 }
 
@@ -153,22 +152,27 @@ static void sparse_piece(struct pass *p, const uint8_t *a, const uint8_t *b,
 	p->gave_up = p->t->encoding == DELTA_AUTO && p->e->out.n > most;
 }
 
+static size_t find_points(struct pass *p, uint64_t off, size_t n)
+{
+	struct enc *e = p->e;
+	uint8_t *w = work(e);
+
+	return patch_points(old_piece(e), new_piece(e), n, (uint32_t)off, w,
+			    w + 4 * n);
+}
+
 static void overwrite_piece(struct pass *p, uint64_t off, size_t n)
 {
 	struct enc *e = p->e;
-	const uint8_t *a = old_piece(e), *b = new_piece(e);
-	size_t count = patch_count(a, b, n);
-	uint8_t *at, *value;
+	size_t count = find_points(p, off, n);
 
 	p->count += count;
 	if (e->at.n + e->value.n + 5 * count > ENC_POINTS_MAX)
 		p->gave_up = true;
 	if (p->gave_up)
 		return;
-	at = (uint8_t *)buf_reserve(&e->at, 4 * count);
-	e->at.n += patch_positions(a, b, n, (uint32_t)off, at);
-	value = (uint8_t *)buf_reserve(&e->value, count);
-	e->value.n += patch_values(a, b, n, value);
+	buf_add(&e->at, work(e), 4 * count);
+	buf_add(&e->value, work(e) + 4 * n, count);
 }
 
 /* At the first difference: what came before it is all the same. */
@@ -193,7 +197,7 @@ static void encode_piece(struct pass *p, uint64_t off, size_t n, bool same)
 	if (p->t->encoding == PATCH_XOR && same)
 		pack_zeros(&e->z, n);
 	else if (p->t->encoding == PATCH_XOR)
-		xor_piece(p, old_piece(e), new_piece(e), n);
+		xor_piece(p, off, n);
 	else if (p->t->encoding == PATCH_OVERWRITE)
 		overwrite_piece(p, off, n);
 	else if (same)
@@ -245,21 +249,14 @@ static int xor_again(struct pass *p)
 	return rc < 0 ? rc : end_frame(p);
 }
 
-static void positions_piece(struct pass *p, const uint8_t *a, const uint8_t *b,
-			    size_t n)
+static void positions_piece(struct pass *p, uint64_t off, size_t n)
 {
-	uint8_t *w = work(p->e);
-
-	zpack_add(&p->e->z, w, patch_positions(a, b, n, (uint32_t)p->at, w));
-	p->at += n;
+	zpack_add(&p->e->z, work(p->e), 4 * find_points(p, off, n));
 }
 
-static void values_piece(struct pass *p, const uint8_t *a, const uint8_t *b,
-			 size_t n)
+static void values_piece(struct pass *p, uint64_t off, size_t n)
 {
-	uint8_t *w = work(p->e);
-
-	zpack_add(&p->e->z, w, patch_values(a, b, n, w));
+	zpack_add(&p->e->z, work(p->e) + 4 * n, find_points(p, off, n));
 }
 
 static int overwrite(struct pass *p)
