@@ -15,8 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PID_MAX 32   /* bytes of a lock file */
-#define LINK_MAX_ 64 /* bytes of current's target */
+#define PID_MAX 32    /* bytes of a lock file */
+#define LINK_MAX_ 64  /* bytes of current's target */
+#define RESERVE 65536 /* bytes: any file system's least for a small file */
 
 static int read_pid(int fd)
 {
@@ -92,6 +93,39 @@ static int read_fence(struct store *s)
 	return rc == -E_NOINPUT ? 0 : rc < 0 ? rc : 0;
 }
 
+/* Best effort: where there is no room, there is none to keep. */
+static void keep_reserve(struct store *s)
+{
+	int fd;
+
+	if (s->has_reserve)
+		return;
+	fd = openat(s->dirfd, "reserve", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	s->has_reserve = fd >= 0 && posix_fallocate(fd, 0, RESERVE) == 0;
+	if (fd >= 0)
+		close(fd);
+	if (!s->has_reserve)
+		unlinkat(s->dirfd, "reserve", 0);
+}
+
+/* Room is needed for a moment: the old fence's is free when this returns. */
+static int put_fence(struct store *s, const struct buf *b)
+{
+	int was = log_quiet_thread(1), rc;
+
+	if (!s->has_reserve)
+		log_quiet_thread(was);
+	rc = io_replace(s->dirfd, "fence", b->p, b->n);
+	log_quiet_thread(was);
+	if (rc < 0 && s->has_reserve) {
+		unlinkat(s->dirfd, "reserve", 0);
+		s->has_reserve = false;
+		rc = io_replace(s->dirfd, "fence", b->p, b->n);
+	}
+	keep_reserve(s);
+	return rc;
+}
+
 int store_set_fence(struct store *s, const struct fence *f, uint64_t highest)
 {
 	uint64_t instance[FENCE_STAGES];
@@ -113,7 +147,7 @@ int store_set_fence(struct store *s, const struct fence *f, uint64_t highest)
 	};
 	rc = rec_append(&b, &m);
 	if (rc >= 0)
-		rc = io_replace(s->dirfd, "fence", b.p, b.n);
+		rc = put_fence(s, &b);
 	buf_release(&b);
 	if (rc < 0)
 		return rc;
@@ -175,6 +209,8 @@ int store_open(struct store *s, const char *dir, unsigned keep)
 		rc = read_fence(s);
 	if (rc >= 0)
 		rc = store_recover(s);
+	if (rc >= 0)
+		keep_reserve(s);
 	s->paused = faccessat(s->dirfd, "paused", F_OK, 0) == 0;
 	if (rc < 0)
 		store_close(s);

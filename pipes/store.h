@@ -11,6 +11,8 @@
  *	STORE/paused		empty; the engine process may be paused
  *	STORE/device/		of versions on a device: devpage.h; not the
  *				store's, and made anew by every start
+ *	STORE/reserve		room to write a fence where a slot has taken
+ *				all the rest, so that a cancel can free it
  *
  * A version is sealed if and only if its slot record is there; `current`
  * alone says what is served.  share/doc/internals.md ("Store") lists what is
@@ -77,6 +79,7 @@ struct store {
 	uint64_t serving;		/* 0: nothing */
 	uint64_t staged;		/* sealed in staging/; 0: none */
 	bool paused;			/* STORE/paused is there */
+	bool has_reserve;		/* STORE/reserve is */
 	bool unsure;			/* of what is served on disk */
 	uint64_t *version;		/* in versions/, ascending */
 	uint32_t nversions;

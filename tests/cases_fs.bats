@@ -50,6 +50,26 @@ load cases
 	then_two a
 }
 
+# The fence of the cancel, which frees it all, has to be written as well.
+@test "FS-02 a post-load that fills the store: cancelled all the same" {
+	unshare -m true 2>/dev/null || skip "no mount namespaces here"
+	base a
+	start b unshare -m sh -c "mkdir '$T/b' && mount -t tmpfs -o size=4m \
+		none '$T/b' && exec weir-engine --name b --store '$T/b' \
+		--listen 'ipc://$T/b.sock' --post-load \
+		'test -e $T/may || yes >\$WEIR_SLOT/x'"
+	wait_for test -S "$T/b.sock"
+	fleet a b
+	for _ in 1 2; do
+		run --separate-stderr push "$T/two"
+		refused 1 "engine b" "No space"
+		still_one a
+	done
+	touch "$T/may"
+	push "$T/two" --weight-version 2 >/dev/null 2>&1
+	holds a "$T/two"
+}
+
 @test "FS-02 no room at an engine, --min-engines: left out, and told once" {
 	unshare -m true 2>/dev/null || skip "no mount namespaces here"
 	base a
