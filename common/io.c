@@ -91,6 +91,16 @@ static const char *path_of(int fd, char path[PATH_MAX])
 	return path;
 }
 
+const char *io_where(int dirfd, const char *name, char out[IO_WHERE_MAX])
+{
+	char dir[PATH_MAX];
+
+	if (dirfd == AT_FDCWD || name[0] == '/')
+		return name;
+	snprintf(out, IO_WHERE_MAX, "%s/%s", path_of(dirfd, dir), name);
+	return out;
+}
+
 int io_read_full(int fd, void *p, size_t n)
 {
 	char path[PATH_MAX];
@@ -175,8 +185,9 @@ static int fsync_fd(int fd)
 }
 
 /* To the end of fd, or to max + 1 bytes: one too many tells. */
-static int read_to_end(int fd, const char *name, size_t max, struct buf *out)
+static int read_to_end(int fd, size_t max, struct buf *out)
 {
+	char path[PATH_MAX];
 	size_t got = 0;
 
 	while (got <= max) {
@@ -184,13 +195,14 @@ static int read_to_end(int fd, const char *name, size_t max, struct buf *out)
 		ssize_t n = read_all(fd, buf_reserve(out, want), want);
 
 		if (n < 0)
-			return log_errno(E_IO, "read %s", name);
+			return log_errno(E_IO, "read %s", path_of(fd, path));
 		out->n += (size_t)n;
 		got += (size_t)n;
 		if ((size_t)n < want)
 			return 0;
 	}
-	return log_error(E_DATA, "%s is larger than %zu bytes", name, max);
+	return log_error(E_DATA, "%s is larger than %zu bytes",
+			 path_of(fd, path), max);
 }
 
 /* In a directory that others fill one would never answer. */
@@ -205,6 +217,7 @@ int io_read_file(int dirfd, const char *name, size_t max, struct buf *out)
 {
 	size_t before = out->n;
 	bool is_users = dirfd == AT_FDCWD;
+	char where[IO_WHERE_MAX];
 	int fd = open_at(dirfd, name,
 			 is_users ? O_RDONLY : O_RDONLY | O_NONBLOCK, 0);
 	int rc;
@@ -212,11 +225,12 @@ int io_read_file(int dirfd, const char *name, size_t max, struct buf *out)
 	if (fd < 0 && errno == ENOENT)
 		return -E_NOINPUT;
 	if (fd < 0)
-		return log_errno(E_IO, "open %s", name);
+		return log_errno(E_IO, "open %s", io_where(dirfd, name, where));
 	if (!is_users && is_fifo(fd))
-		rc = log_error(E_DATA, "%s is not a regular file", name);
+		rc = log_error(E_DATA, "%s is not a regular file",
+			       io_where(dirfd, name, where));
 	else
-		rc = read_to_end(fd, name, max, out);
+		rc = read_to_end(fd, max, out);
 	close(fd);
 	if (rc < 0)
 		out->n = before;
@@ -242,10 +256,10 @@ static int open_parent(struct io_stream *s, int dirfd, const char *name)
 /* The name alone, in a directory that was opened before, says not where. */
 static int stream_error(const struct io_stream *s, const char *doing)
 {
-	char path[PATH_MAX];
+	char where[IO_WHERE_MAX];
 
-	return log_errno(E_IO, "%s %s/%s", doing, path_of(s->dirfd, path),
-			 s->base);
+	return log_errno(E_IO, "%s %s", doing,
+			 io_where(s->dirfd, s->base, where));
 }
 
 /* The next name that is made of this one; 0 or -E. */
@@ -442,16 +456,19 @@ int io_fsync_dir(int dirfd)
 
 int io_mkdir(int dirfd, const char *name, mode_t mode)
 {
+	char where[IO_WHERE_MAX];
 	struct stat st;
 
 	if (mkdirat(dirfd, name, mode) == 0)
 		return 0;
 	if (errno != EEXIST)
-		return log_errno(E_IO, "create directory %s", name);
+		return log_errno(E_IO, "create directory %s",
+				 io_where(dirfd, name, where));
 	if (fstatat(dirfd, name, &st, 0) < 0)
-		return log_errno(E_IO, "stat %s", name);
+		return log_errno(E_IO, "stat %s", io_where(dirfd, name, where));
 	if (!S_ISDIR(st.st_mode))
-		return log_error(E_IO, "%s is there and no directory", name);
+		return log_error(E_IO, "%s is there and no directory",
+				 io_where(dirfd, name, where));
 	return 0;
 }
 
@@ -509,9 +526,11 @@ int io_make_path(const char *path, mode_t mode)
 int io_open_dir(int dirfd, const char *name)
 {
 	int fd = open_at(dirfd, name, O_RDONLY | O_DIRECTORY, 0);
+	char where[IO_WHERE_MAX];
 
 	if (fd < 0)
-		return log_errno(E_IO, "open directory %s", name);
+		return log_errno(E_IO, "open directory %s",
+				 io_where(dirfd, name, where));
 	return fd;
 }
 

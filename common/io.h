@@ -20,6 +20,10 @@
  * an error of its write, not the end of the process; and children can be
  * waited for, also where whoever started us did not want to. */
 void io_start(void);
+/* How messages call it: with the directory that dirfd is, for the name alone
+ * says not where. */
+#define IO_WHERE_MAX (PATH_MAX + NAME_MAX + 2)
+const char *io_where(int dirfd, const char *name, char out[IO_WHERE_MAX]);
 int io_read_full(int fd, void *p, size_t n);	/* count; short = EOF */
 int io_write_full(int fd, const void *p, size_t n);
 int io_pread_full(int fd, void *p, size_t n, off_t off);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -69,14 +70,16 @@ static int check_magic(struct rec_reader *r)
 
 int rec_open(struct rec_reader *r, int dirfd, const char *name, size_t max)
 {
+	char where[IO_WHERE_MAX];
 	int rc;
 
-	*r = (struct rec_reader){ .name = name };
+	*r = (struct rec_reader){ 0 };
 	rc = io_read_file(dirfd, name, max, &r->own);
 	if (rc < 0) {
 		buf_release(&r->own);
 		return rc;
 	}
+	r->name = xstrdup(io_where(dirfd, name, where));
 	r->all = buf_slice(&r->own);
 	return check_magic(r);
 }
@@ -102,17 +105,22 @@ static int map(struct rec_reader *r, int fd)
 
 int rec_open_map(struct rec_reader *r, int dirfd, const char *name)
 {
+	char where[IO_WHERE_MAX];
 	int fd, rc;
 
-	*r = (struct rec_reader){ .name = name };
+	*r = (struct rec_reader){ 0 };
 	fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 && errno == ENOENT)
 		return -E_NOINPUT;
 	if (fd < 0)
-		return log_errno(E_IO, "open %s", name);
+		return log_errno(E_IO, "open %s", io_where(dirfd, name, where));
+	r->name = xstrdup(io_where(dirfd, name, where));
 	rc = map(r, fd);
 	close(fd);
-	return rc < 0 ? rc : check_magic(r);
+	if (rc == 0)
+		return check_magic(r);
+	rec_close(r);
+	return rc;
 }
 
 void rec_close(struct rec_reader *r)
@@ -120,6 +128,7 @@ void rec_close(struct rec_reader *r)
 	if (r->map)
 		munmap(r->map, r->all.n);
 	buf_release(&r->own);
+	free((char *)r->name);
 	*r = (struct rec_reader){ 0 };
 }
 

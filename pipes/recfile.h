@@ -24,7 +24,7 @@ void rec_append_frame(struct buf *b, struct slice frame);
 
 /* Sequential or random reading of a file mapped or held in memory. */
 struct rec_reader {
-	const char *name;		/* for messages; lent */
+	const char *name;		/* for messages; of one opened: owned */
 	struct slice all;		/* whole content */
 	size_t off;			/* of the next record */
 	struct buf own;			/* content, when it was read */

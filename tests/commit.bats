@@ -621,6 +621,21 @@ killed_behind_decision() {
 	assert_equal "$(published)" None
 }
 
+@test "a record that is damaged is named whole, and no engine is touched" {
+	local name
+
+	engine e0
+	run push "$(at e0)"
+	assert_success
+	for name in open attention; do
+		echo junk >"$T/reg/$name"
+		run --separate-stderr push "$(at e0)"
+		one_line_error 65 "$T/reg/$name is no record file"
+		rm "$T/reg/$name"
+	done
+	assert_equal "$(requests e0 | grep -o begin)" begin
+}
+
 @test "FS-02 a registry that cannot be written touches no engine" {
 	engine e0
 	mkdir -m 0700 "$T/reg"

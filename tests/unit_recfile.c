@@ -107,9 +107,10 @@ static void test_no_message(void)
 	memcpy(b.p + b.n - frame.n - 8, d.b, 8);
 	put(b.p, b.n);
 	eq_i64(count(false), -E_DATA, "a frame that is no message");
-	eq_str(log_cause(),
-	       "f: record at byte 11: message number 127 is unknown",
-	       "named with its place");
+	ok(log_cause()[0] == '/' &&
+		   strstr(log_cause(), "/f: record at byte 11: message number "
+				       "127 is unknown"),
+	   "named with its place: %s", log_cause());
 	buf_release(&b);
 	buf_release(&frame);
 }
