@@ -7,14 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int (*last_act)(void);
+
+void xnomem_act(int (*act)(void))
+{
+	last_act = act;
+}
+
 void xnomem(size_t n)
 {
+	int (*act)(void) = last_act;
+
+	last_act = NULL;
 	log_quiet_thread(0); /* nobody is left who could report it */
 	if (n > 0)
 		log_error(E_NOMEM, "out of memory: %zu bytes", n);
 	else
 		log_error(E_NOMEM, "out of memory");
-	exit(err_exit_code(-E_NOMEM));
+	exit(act ? act() : err_exit_code(-E_NOMEM));
 }
 
 static void *check(void *p, size_t n)

@@ -1,9 +1,10 @@
 /*
  * buf.h - memory vocabulary: slices, growing buffers, checked allocation.
  *
- * x*alloc never return NULL: out of memory prints one line and exits 71, one
- * of the two places outside bin/ that may exit (STYLE 3.3).  Sizes that come
- * from outside must be bounded by the caller *before* they get here.
+ * x*alloc never return NULL: out of memory prints one line and exits 71, or as
+ * xnomem_act() says: one of the two places outside bin/ that may exit (STYLE
+ * 3.3).  Sizes that come from outside must be bounded by the caller *before*
+ * they get here.
  */
 #ifndef WEIR_BUF_H
 #define WEIR_BUF_H
@@ -18,6 +19,9 @@
 /* How all of these end, and whoever asked a library for n bytes in vain (0: it
  * does not say for how many): said even in quiet threads, exit 71. */
 _Noreturn void xnomem(size_t n);
+/* For a process whose end is not its own affair: what it does first, without
+ * allocating anything; returns the exit code.  Once.  NULL: nothing. */
+void xnomem_act(int (*act)(void));
 void *xmalloc(size_t size);
 void *xcalloc(size_t n, size_t size);		/* n * size is checked */
 void *xreallocarray(void *p, size_t n, size_t size);

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -458,6 +459,77 @@ static void on_end_timer(void *arg)
 	loop_stop(p->loop, 0);
 }
 
+/* ---- no memory ---- */
+
+static struct push *without_memory; /* whose stages are outlived */
+
+static bool was_begun(const struct push *p)
+{
+	const struct supervised *commit = &p->sup.stage[STAGE_COMMIT];
+
+	return p->child[STAGE_COMMIT].pid || commit->restarts ||
+	       commit->state == SUP_ENDED;
+}
+
+static bool is_any_running(struct push *p)
+{
+	bool running = false;
+
+	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
+		struct child *c = &p->child[id];
+		int status;
+
+		if (c->pid && proc_reap(c->pid, &status) == 1) {
+			p->sup.stage[id].code = proc_code(status);
+			c->pid = 0;
+		}
+		running |= c->pid != 0;
+	}
+	return running;
+}
+
+static void outlive_stages(struct push *p)
+{
+	const struct commit_conf *c = &p->conf->commit;
+	int64_t end = clock_mono_ms() + PUSH_END_MS + c->engine_timeout_ms +
+		      2 * c->stage_timeout_ms;
+
+	while (is_any_running(p) && clock_mono_ms() < end) {
+		push_show_pass(&p->show);
+		poll(NULL, 0, PUSH_TICK_MS);
+	}
+	push_show_pass(&p->show);
+	signal_all(p, SIGKILL);
+}
+
+/* Commit exits with the verdict; a signal that it tells of was ours. */
+static int last_code(const struct push *p)
+{
+	int code = p->sup.stage[STAGE_COMMIT].code;
+
+	if (p->verdict >= 0)
+		code = p->verdict;
+	else if (p->child[STAGE_COMMIT].pid)
+		return err_exit_code(-E_AGAIN);
+	if (code == 128 + SIGTERM && !p->signals)
+		return EXIT_UNPUBLISHED;
+	return code == 128 + SIGKILL ? err_exit_code(-E_AGAIN) : code;
+}
+
+/* The run is commit's and the engines': stages are asked to end, which before
+ * the decision is an abort, and what came of it is our code. */
+static int end_without_memory(void)
+{
+	struct push *p = without_memory;
+
+	/* Without commit the others end by themselves when we do. */
+	if (p->verdict < 0 && !was_begun(p))
+		return err_exit_code(-E_NOMEM);
+	signal_all(p, SIGTERM);
+	outlive_stages(p);
+	return last_code(p);
+}
+
 /* ---- one push ---- */
 
 /* Its stages would only read the old verdict, and a push that moved nothing
@@ -588,8 +660,12 @@ int push_run(const struct opt_spec *spec, const struct push_conf *conf)
 	}
 	p.loop = loop_new();
 	supervisor_init(&p.sup);
+	without_memory = &p;
+	xnomem_act(end_without_memory);
 	wire(&p);
 	code = supervise(&p);
+	p.verdict = code;
 	release(&p);
+	xnomem_act(NULL);
 	return code;
 }

@@ -144,6 +144,7 @@ static void text_close(struct push_text *t)
 		loop_del_fd(t->show->loop, t->pipe[0]);
 		close(t->pipe[0]);
 		close(t->pipe[1]);
+		t->pipe[0] = -1;
 	}
 	clear_bar(t->show);
 	put(t->to, buf_slice(&t->part));
@@ -198,6 +199,24 @@ int push_show_stdout(const struct push_show *s)
 int push_show_stderr(const struct push_show *s)
 {
 	return end_for_stages(&s->err);
+}
+
+static void pass(const struct push_text *t)
+{
+	char some[LOG_LINE_MAX];
+	ssize_t n = 1;
+
+	while (n > 0 && t->pipe[0] >= 0) {
+		n = read(t->pipe[0], some, sizeof some);
+		if (n > 0)
+			put(t->to, (struct slice){ some, (size_t)n });
+	}
+}
+
+void push_show_pass(const struct push_show *s)
+{
+	pass(&s->out);
+	pass(&s->err);
 }
 
 /* Totals; the plan is there before the first event that needs them. */

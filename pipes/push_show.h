@@ -42,6 +42,8 @@ void push_show_close(struct push_show *s);
  * PROC_KEEP. */
 int push_show_stdout(const struct push_show *s);
 int push_show_stderr(const struct push_show *s);
+/* Passes on what stages have written so far, as it is; allocates nothing. */
+void push_show_pass(const struct push_show *s);
 /* Reads what RUN/events has grown by, and shows it. */
 void push_show_update(struct push_show *s);
 

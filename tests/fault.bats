@@ -24,6 +24,38 @@ sweep() { python3 "$SRC/tests/fault/sweep.py" --jobs 2 "$@"; }
 	assert_success
 }
 
+# without_memory FILE: a push whose own memory is gone once that is there.
+without_memory() {
+	LD_PRELOAD="$BUILD/tests/fault/fault.so" FAULT_PROC=weir-push \
+		FAULT_KIND=malloc FAULT_N=1 FAULT_ALWAYS=1 \
+		FAULT_MARK="$T/mark" FAULT_AFTER="$1" weir-push \
+		--source "$T/one" --fleet "$T/fleet.yaml" --run "$T/r" \
+		--registry "$T/registry" --load-timeout 20s
+}
+
+@test "I9 I11 a push that has no memory left ends as its run does" {
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engine a
+	fleet a
+	mkdir -m 0700 "$T/r"
+	# Before the decision it is an abort.
+	kill -STOP "$(pid_of a)"
+	run --separate-stderr without_memory "$T/r/transfer.endpoint"
+	kill -CONT "$(pid_of a)"
+	assert_failure 1
+	[[ $stderr == *"weir-push["*"] error out of memory"* ]]
+	run decided 1
+	assert_failure
+	rm -r "$T/r" "$T/mark"
+	# After it, the version is published.
+	mkdir -m 0700 "$T/r"
+	run --separate-stderr without_memory "$T/registry/versions/000001/decision"
+	[[ $stderr == *"weir-push["*"] error out of memory"* ]]
+	assert_success
+	assert_equal "$(serving a)" 1
+	assert_clean_runs
+}
+
 # killed_stage STAGE CALLS N: its first instance, before the nth of them.
 killed_stage() {
 	LD_PRELOAD="$BUILD/tests/fault/fault.so" FAULT_SIGNAL=9 \

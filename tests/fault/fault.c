@@ -12,6 +12,7 @@
  *	FAULT_DONE=1	the call is done all the same, and then fails
  *	FAULT_ALWAYS=1	the n-th and all later ones, also of later processes
  *	FAULT_UNDER	only files below this directory
+ *	FAULT_AFTER	a file: calls count once it is there
  *	FAULT_SIGNAL	number that the process gets instead, just before it
  *	FAULT_COUNT	file to which the number of calls is added at exit
  *
@@ -73,7 +74,7 @@ static struct {
 	int error, signo;
 	unsigned long n;
 	bool done, always;
-	const char *mark, *under, *count;
+	const char *mark, *under, *count, *after;
 	atomic_ulong seen;
 } fault;
 
@@ -127,6 +128,7 @@ __attribute__((constructor)) static void init(void)
 	fault.mark = getenv("FAULT_MARK");
 	fault.under = getenv("FAULT_UNDER");
 	fault.count = getenv("FAULT_COUNT");
+	fault.after = getenv("FAULT_AFTER");
 	fault.kinds = kinds_of(names);
 }
 
@@ -192,6 +194,12 @@ static bool is_below(int dirfd, const char *path)
 	return got >= (ssize_t)n && memcmp(at, fault.under, n) == 0;
 }
 
+static bool has_begun(void)
+{
+	return !fault.after ||
+	       syscall(SYS_faccessat, AT_FDCWD, fault.after, F_OK) == 0;
+}
+
 /* Does this call fail?  errno is set then. */
 static bool fails(enum kind k, int dirfd, const char *path)
 {
@@ -200,6 +208,10 @@ static bool fails(enum kind k, int dirfd, const char *path)
 
 	if (!is_asked(k) || !is_below(dirfd, path))
 		return false;
+	if (!has_begun()) {
+		errno = saved;
+		return false;
+	}
 	i = atomic_fetch_add(&fault.seen, 1) + 1;
 	if (!(i == fault.n || (fault.always && i > fault.n)) || !is_mine()) {
 		errno = saved;

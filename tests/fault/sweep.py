@@ -163,7 +163,7 @@ class Trial:
         code = self.result.code
         if code in (0, 3) and not decided:
             raise Broken(f"ends with {code}, and nothing is decided")
-        if code not in (0, 3, *self.unknown()) and decided and code > 0:
+        if code not in (0, 3, UNKNOWN) and decided and code > 0:
             raise Broken(f"ends with {code}, and it is decided")
         allowed = (self.old, self.new) if decided else (self.old,)
         for name in ENGINES:
@@ -172,10 +172,6 @@ class Trial:
         self.w.check_registry()
         if code >= 0:
             self.check_rests(())
-
-    def unknown(self):
-        """A push without memory ends where it is, as if it were killed."""
-        return (UNKNOWN, 71) if self.fault.proc == "push" else (UNKNOWN,)
 
     def check_code(self):
         code = self.result.code
