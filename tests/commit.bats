@@ -322,7 +322,7 @@ assert all(k + "_ms" in s for k in
 }
 
 @test "FL-03 an engine that could not be reached stays out, and is named" {
-	SOCKETS_MAY_STAY=1
+	KILLED_LEAVE=1
 	engine e0
 	engine e1 begin=die
 	run push $(at e0 e1)
@@ -437,7 +437,7 @@ assert all(k + "_ms" in s for k in
 }
 
 @test "recovery: an undecided run is aborted, whatever our own fleet is" {
-	SOCKETS_MAY_STAY=1
+	KILLED_LEAVE=1
 	engine e0
 	engine e1
 	push_in_background c "$(at e0)" hang=1
@@ -453,7 +453,7 @@ assert all(k + "_ms" in s for k in
 }
 
 @test "recovery: a decided run goes forward, whatever our own fleet is" {
-	SOCKETS_MAY_STAY=1
+	KILLED_LEAVE=1
 	engine e0 swap=silent
 	engine e1
 	push_in_background c "$(at e0)"

@@ -665,7 +665,7 @@ dies_with_engine() {
 		wait_for is_dead "$pid"
 	done <"$T/pid"
 	# shellcheck disable=SC2034 # common_teardown asks
-	SOCKETS_MAY_STAY=1
+	KILLED_LEAVE=1
 }
 
 @test "post-load dies with an engine that is killed, and all it started" {

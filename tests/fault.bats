@@ -83,6 +83,6 @@ killed_stage() {
 	engine a -v
 	assert_file_contains "$T/a.err" "removed $T/a.sock"
 	assert_file_contains "$T/a.err" "removed $T/a.sock.fd"
-	run python3 "$SRC/tests/fault/hygiene.py" "$T" --serving "$T/a"
+	run leftovers --serving "$T/a"
 	assert_output --regexp "^process [0-9]+ weir-engine[^"$'\n'"]*$"
 }

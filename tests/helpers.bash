@@ -9,7 +9,9 @@
 # Each test has a directory of its own, $T, which is also where its run
 # directories, registries, temporary files and sockets go.  What it starts in
 # the background with start() is killed, by pid, when it ends; a test that
-# leaves a process or a socket behind has failed.
+# leaves a process, a socket, shared memory or a temporary file behind has
+# failed.  KILLED_LEAVE=1: what it killed, and did not start again, may leave
+# all but processes.
 #
 # A suite with a setup() or teardown() of its own calls common_setup and
 # common_teardown there.
@@ -124,39 +126,34 @@ wait_for() {
 
 contains() { grep -qF -- "$2" "$1"; }
 
+# What this test has left, in words; see tests/leftovers.c.
+# shellcheck disable=SC2120 # suites give options
+leftovers() { "$BUILD/tests/leftovers" "$T" "$@"; }
+
 # Processes that this test started, directly or not: pid and command.
-leftover_processes() {
-	local env envs pid
+leftover_processes() { filter_leftovers 's/^process //p'; }
 
-	# Globbed before grep starts, which would find itself.
-	envs=(/proc/[0-9]*/environ)
-	grep -lsxzF "WEIR_TEST_DIR=$T" "${envs[@]}" | while read -r env; do
-		pid=${env//[!0-9]/}
-		is_dead "$pid" || echo "$pid $(command_of "$pid")"
-	done
+# filter_leftovers SCRIPT: of sed, which must not find itself.
+filter_leftovers() {
+	local all
+
+	all=$(leftovers) || sed -n "$1" <<<"$all"
 }
-
-command_of() { tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline" || true; }
 
 no_leftover_processes() { [ -z "$(leftover_processes)" ]; }
 
 # Processes of ours may need a moment to notice that the test is over.
 assert_nothing_left() {
-	local pid rest sockets failed=0
+	local pid rests
 
-	if ! wait_for no_leftover_processes; then
-		leftover_processes | while read -r pid rest; do
-			echo "left behind: process $pid $rest" >&2
-			kill -KILL "$pid" 2>/dev/null || true
-		done
-		failed=1
-	fi
-	sockets=$(find "$T" -type s)
-	if [ -n "$sockets" ] && [ -z "${SOCKETS_MAY_STAY:-}" ]; then
-		echo "left behind: $sockets" >&2
-		failed=1
-	fi
-	return $failed
+	wait_for no_leftover_processes || true
+	rests=$(filter_leftovers "${KILLED_LEAVE:+/^process /}s/^/left behind: /p")
+	[ -n "$rests" ] || return 0
+	echo "$rests" >&2
+	while read -r pid _; do
+		kill -KILL "$pid" 2>/dev/null || true
+	done < <(leftover_processes)
+	return 1
 }
 
 # one_line_error STATUS [PART]...: after "run --separate-stderr": the exit

@@ -32,6 +32,40 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$T/run/s"
 	rm "$T/run/s"
 }
 
+@test "so do a temporary file, an endpoint and named shared memory" {
+	local file
+
+	for file in "$T/run/.tmp.7.open" "$T/run/plan.endpoint" \
+		"/dev/shm/weir-test.$BASHPID"; do
+		touch "$file"
+		run assert_nothing_left
+		rm "$file"
+		[ "$status" -eq 1 ]
+		[[ "$output" == "left behind: "*"$file" ]]
+	done
+}
+
+@test "something is staged in no store that is in no run" {
+	mkdir -p "$T/a/staging/000001"
+	run leftovers --serving "$T/a"
+	[ "$status" -eq 1 ]
+	[[ "$output" == "staged: $T/a/staging/000001" ]]
+	rm -r "$T/a/staging/000001"
+	leftovers --serving "$T/a"
+}
+
+@test "what a killed process leaves may stay where that is said, a process not" {
+	KILLED_LEAVE=1
+	WAIT_SECONDS=1
+	touch "$T/run/.tmp.7.open"
+	assert_nothing_left
+	setsid sleep 100 >/dev/null 2>&1 3>&- &
+	run assert_nothing_left
+	[ "$status" -eq 1 ]
+	wait_for is_dead "$!"
+	rm "$T/run/.tmp.7.open"
+}
+
 @test "what start() started ends with the test" {
 	start one sleep 100
 	start two sleep 100

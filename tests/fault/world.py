@@ -1,18 +1,17 @@
 """A small fleet with its registry, and what must be true of it at any time.
 
 Two engines, a and b, two checkpoints that are pushed in turn.  Everything is
-below one directory, which is also what hygiene.py looks at.
+below one directory, which is also what tests/leftovers looks at.
 """
 
 import filecmp
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-
-import hygiene
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SRC = os.path.dirname(os.path.dirname(HERE))
@@ -33,6 +32,15 @@ def wait_for(what, condition):
         if time.monotonic() > end:
             raise Broken(f"waited {WAIT_S} s for {what}")
         time.sleep(0.005)
+
+
+def listens(path):
+    with socket.socket(socket.AF_UNIX) as s:
+        try:
+            s.connect(path)
+            return True
+        except OSError:
+            return False
 
 
 class Result:
@@ -110,7 +118,7 @@ class World:
         if not got:
             # That could be the call that failed.
             wait_for(f"engine {name}", lambda: proc.poll() is not None
-                     or hygiene.listens(self.path(name) + ".sock"))
+                     or listens(self.path(name) + ".sock"))
         return proc.poll()
 
     def start_engines(self):
@@ -255,6 +263,11 @@ class World:
             raise Broken(f"{path}: {done.stderr.decode()}")
 
     def rests(self, stores=()):
-        living = [p.pid for p in self.procs.values()]
-        return hygiene.rests(self.top, [self.path(s) for s in stores],
-                             living)
+        """What is left of it, but for the engines, in words."""
+        words = [os.path.join(BUILD, "tests/leftovers"), self.top]
+        for store in stores:
+            words += ["--serving", self.path(store)]
+        for proc in self.procs.values():
+            words += ["--living", str(proc.pid)]
+        done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
+        return done.stdout.decode(errors="replace").splitlines()
