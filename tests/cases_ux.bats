@@ -148,7 +148,7 @@ all_end() {
 }
 
 @test "UX-06 signals to all or to one, before the decision" {
-	local signal names name code
+	local signal names name code pids
 
 	checkpoints
 	held_engine a
@@ -162,9 +162,12 @@ all_end() {
 			touch "$T/hold"
 			four "$T/two"
 			held a
+			pids=()
 			for name in $names; do
-				kill "-${signal%:*}" "$(pid_of "$name")"
+				pids+=("$(pid_of "$name")")
 			done
+			# At once: the first to hear it ends the others.
+			kill "-${signal%:*}" "${pids[@]}"
 			all_end "$code" plan admit transfer commit
 			rm "$T/hold"
 			still_one a
