@@ -87,10 +87,10 @@ class World:
     def path(self, *names):
         return os.path.join(self.top, *names)
 
-    def write_fleet(self):
+    def write_fleet(self, engines=ENGINES):
         with open(self.path("fleet.yaml"), "w", encoding="utf8") as f:
             f.write("model: test\nengines:\n")
-            for name in ENGINES:
+            for name in engines:
                 f.write(f"  - name: {name}\n    workers: [{{endpoint: "
                         f"\"ipc://{self.path(name)}.sock\"}}]\n")
 
