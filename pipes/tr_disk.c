@@ -67,6 +67,8 @@ static void run_writer(struct job *job)
 {
 	struct writer *w = (struct writer *)job;
 
+	/* Who is told of it says it. */
+	log_quiet_thread(1);
 	log_adopt_cause(0, "");
 	if (w->is_delta)
 		w->rc = vdir_write_diff(&w->write, &w->diff, &w->made);

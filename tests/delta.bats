@@ -551,6 +551,21 @@ x" ]
 	assert_output "$D/is: version 2 already"
 }
 
+@test "a place that belongs to root: one clear line" {
+	as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+	chmod 755 "$D"
+	cp -r "$C/v1" "$C/d2" "$D"
+	as_nobody "$(command -v weir-delta)" inspect "$D/d2" ||
+		skip "nobody else can be here"
+	refuses 77 'Permission denied' as_nobody weir-delta apply "$D/d2" "$D/v1"
+	refuses 77 'Permission denied' as_nobody weir-delta apply "$D/d2" \
+		"$D/v1" -o "$D/new"
+	refuses 77 'Permission denied' as_nobody weir-delta diff "$D/v1" \
+		"$D/v1" -o "$D/d" --base-version 1 --weight-version 2
+	chmod 0 "$D/v1"
+	refuses 77 "$D/v1: Permission denied" as_nobody weir-delta verify "$D/v1"
+}
+
 @test "where directories cannot be exchanged, -o is asked for" {
 	unshare -m true 2>/dev/null || skip "no mount namespaces here"
 	cp -r "$C/v1" "$D/got"

@@ -255,7 +255,7 @@ fails() {
 	there
 }
 
-@test "read-only and vanished directories: one line each" {
+@test "vanished, read-only, full, in the way: one line, and the old one served" {
 	small one 1
 	engines a
 	fleet a
@@ -267,6 +267,33 @@ fails() {
 	: >"$T/disk/weight_v000003"
 	run --separate-stderr disk_push "$T/one" --weight-version 3
 	fails 1 "weight_v000003: Not a directory"
+	one_error
+	rm "$T/disk/weight_v000003"
+	unshare -m true 2>/dev/null || skip "no mount namespaces here"
+	# The engine does not see what is mounted here, and need not.
+	export -f disk_push delta_push push
+	export T REGISTRY_DIR
+	for transport in disk delta; do
+		run --separate-stderr unshare -m bash -c "
+			mount -t tmpfs -o size=300k none '$T/disk' &&
+			${transport}_push '$T/one'"
+		fails 1 "no space for $T/disk/weight_v00000[0-9]: need [0-9]+ bytes, have"
+		one_error
+		run --separate-stderr unshare -m bash -c "
+			mount --bind '$T/disk' '$T/disk' &&
+			mount -o remount,ro,bind '$T/disk' &&
+			${transport}_push '$T/one'"
+		fails 1 "weight_v00000[0-9]: Read-only file system"
+		one_error
+	done
+	there
+	assert_equal "$(serving a)" 1
+	holds a "$T/one"
+}
+
+# one_error: of all stages, one says why.
+one_error() {
+	assert_equal "$(grep -c " error" <<<"$stderr")" 1 || fail "$stderr"
 }
 
 @test "delta: whole first, then what changed; both engines have it" {
