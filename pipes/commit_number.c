@@ -1,6 +1,7 @@
 /* Numbers only go up (I12). */
 #include "pipes/commit.h"
 #include "common/err.h"
+#include "common/version.h"
 
 int commit_number(const struct commit_numbers *n, uint64_t *out)
 {
@@ -12,7 +13,7 @@ int commit_number(const struct commit_numbers *n, uint64_t *out)
 		return -E_AGAIN;
 	if (n->asked && n->asked <= top)
 		return -E_DATA;
-	if (top == UINT64_MAX)
+	if (top >= VERSION_MAX)
 		return -E_DATA;
 	*out = n->asked ? n->asked : top + 1;
 	return 0;

@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/version.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,11 @@ void commit_found(struct commit_io *c, const struct m_found *f)
 
 static int refuse_number(const struct commit_numbers *n, const char *who)
 {
+	if (!n->asked)
+		return log_error(E_DATA,
+				 "no number is left: %llu is the last, and one "
+				 "as high is in use",
+				 (ull)VERSION_MAX);
 	if (n->pulled > n->served && n->pulled > n->decided)
 		return log_error(E_DATA,
 				 "version %llu is not above %llu, which was "

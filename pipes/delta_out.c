@@ -3,6 +3,7 @@
 #include "common/io.h"
 #include "common/jsonw.h"
 #include "common/log.h"
+#include "common/version.h"
 #include "pipes/beside.h"
 #include "pipes/markline.h"
 
@@ -254,10 +255,9 @@ static void make_manifest(const struct delta_out *o,
 
 static void put_version(struct jsonw *j, const char *key, uint64_t v)
 {
-	char text[24];
+	char text[VERSION_NAME_SIZE];
 
-	snprintf(text, sizeof text, "%06llu", (unsigned long long)v);
-	jsonw_str(j, key, text);
+	jsonw_str(j, key, version_name(text, v));
 }
 
 static void make_index(const struct delta_out *o, const struct digest *manifest,

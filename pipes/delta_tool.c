@@ -3,6 +3,7 @@
 #include "common/jsonw.h"
 #include "common/log.h"
 #include "common/units.h"
+#include "common/version.h"
 #include "pipes/crew.h"
 #include "pipes/delta.h"
 #include "pipes/delta_choice.h"
@@ -24,12 +25,14 @@ static const struct opt rows[] = {
 	  OPT_TO_UINT(struct delta_conf, base_version),
 	  .value = "N",
 	  .min = 1,
+	  .max = VERSION_MAX,
 	  .help = "number of the old version, where its directory does not "
 		  "say it" },
 	{ .name = "weight-version",
 	  OPT_TO_UINT(struct delta_conf, weight_version),
 	  .value = "N",
 	  .min = 1,
+	  .max = VERSION_MAX,
 	  .help = "diff: number of the new version" },
 	{ .name = "delta-encoding",
 	  OPT_TO_CHOICE(struct delta_conf, encoding),

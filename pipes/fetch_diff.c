@@ -2,6 +2,7 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/version.h"
 #include "pipes/carry.h"
 #include "pipes/delta.h"
 #include "pipes/fetch.h"
@@ -160,8 +161,9 @@ static int find(struct chain *c, bool may_be_own)
 static char *step_path(const struct chain *c, uint32_t i)
 {
 	char *slot = store_slot_path(c->f->store, c->f->slot->version);
-	char *path = xasprintf("%s/.from-%06llu", slot,
-			       (ull)c->v[i].dir.mark.version);
+	char name[VERSION_NAME_SIZE];
+	char *path = xasprintf("%s/.from-%s", slot,
+			       version_name(name, c->v[i].dir.mark.version));
 
 	free(slot);
 	return path;

@@ -1,4 +1,5 @@
 #include "options.h"
+#include "common/version.h"
 #include "delta_choice.h"
 
 #define STAGE_TIMEOUT(conf)                                               \
@@ -231,6 +232,7 @@ static const struct opt commit_rows[] = {
 	  OPT_TO_UINT(struct commit_conf, weight_version),
 	  .value = "N",
 	  .min = 1,
+	  .max = VERSION_MAX,
 	  .help = "publish under this number instead of highest + 1" },
 	{ .name = "min-engines",
 	  OPT_TO_UINT(struct commit_conf, min_engines),

@@ -2,6 +2,7 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/version.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NUMBER_MAX 24		 /* characters of a version's name, and NUL */
 #define RECEIPTS_MAX (64u << 20) /* bytes of them */
 
 static void step(const char *what)
@@ -21,32 +21,14 @@ static void step(const char *what)
 		registry_step(what);
 }
 
-static void number_name(uint64_t version, char *out)
-{
-	snprintf(out, NUMBER_MAX, "%06llu", (unsigned long long)version);
-}
-
-/* Only names that number_name() makes; anything else is not ours. */
-static uint64_t number_parse(const char *name)
-{
-	char again[NUMBER_MAX];
-	uint64_t n;
-
-	if (name[strspn(name, "0123456789")] != '\0' || strlen(name) > 19)
-		return 0;
-	n = strtoull(name, NULL, 10);
-	number_name(n, again);
-	return strcmp(name, again) == 0 ? n : 0;
-}
-
 /* The version's directory; -E_NOINPUT, not logged, if there is no such
  * directory. */
 static int version_open(struct registry *r, uint64_t version)
 {
-	char name[NUMBER_MAX];
+	char name[VERSION_NAME_SIZE];
 	int fd;
 
-	number_name(version, name);
+	version_name(name, version);
 	fd = openat(r->versions_fd, name,
 		    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
@@ -106,7 +88,7 @@ static int list_versions(struct registry *r, uint64_t **out, size_t *n)
 		return log_errno(E_IO, "list versions of %s", r->path);
 	}
 	while ((e = readdir(d))) {
-		uint64_t v = number_parse(e->d_name);
+		uint64_t v = version_number(e->d_name);
 
 		if (v == 0)
 			continue;
@@ -365,12 +347,12 @@ static int plan_put(int run_dirfd, int vfd)
 
 int registry_version_make(struct registry *r, uint64_t version, int run_dirfd)
 {
-	char name[NUMBER_MAX];
+	char name[VERSION_NAME_SIZE];
 	bool is_new;
 	int vfd, rc;
 
 	BUG_ON(r->lock_fd < 0);
-	number_name(version, name);
+	version_name(name, version);
 	is_new = mkdirat(r->versions_fd, name, 0700) == 0;
 	rc = is_new ? 0 : io_mkdir(r->versions_fd, name, 0700);
 	if (rc < 0)
@@ -451,7 +433,7 @@ static bool current_is(struct registry *r, const char *want)
 
 int registry_repair_current(struct registry *r)
 {
-	char want[64], name[NUMBER_MAX];
+	char want[64], name[VERSION_NAME_SIZE];
 	uint64_t version;
 	int rc = registry_highest(r, &version);
 
@@ -459,7 +441,7 @@ int registry_repair_current(struct registry *r)
 		return rc;
 	if (version == 0)
 		return 0;
-	number_name(version, name);
+	version_name(name, version);
 	snprintf(want, sizeof want, "versions/%s", name);
 	if (current_is(r, want))
 		return 0;

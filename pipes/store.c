@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/version.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -233,23 +234,11 @@ void store_close(struct store *s)
 
 char *store_name(char out[STORE_NAME_SIZE], const char *dir, uint64_t version)
 {
-	snprintf(out, STORE_NAME_SIZE, "%s/%06llu", dir,
-		 (unsigned long long)version);
+	char name[VERSION_NAME_SIZE];
+
+	snprintf(out, STORE_NAME_SIZE, "%s/%s", dir,
+		 version_name(name, version));
 	return out;
-}
-
-uint64_t store_number(const char *name)
-{
-	char again[STORE_NAME_SIZE];
-	unsigned long long n;
-	char *end;
-
-	if (name[0] < '0' || name[0] > '9')
-		return 0;
-	errno = 0;
-	n = strtoull(name, &end, 10);
-	snprintf(again, sizeof again, "%06llu", n);
-	return errno || *end || strcmp(again, name) ? 0 : n;
 }
 
 static const char *where(const struct store *s, uint64_t version)
@@ -303,7 +292,7 @@ uint64_t store_pointed(const struct store *s)
 
 	if (n < 0 || strncmp(target, "versions/", 9) != 0)
 		return 0;
-	return store_number(target + 9);
+	return version_number(target + 9);
 }
 
 int store_sync_dir(const struct store *s, const char *name)

@@ -9,8 +9,6 @@
 
 /* dir/000042; returns out. */
 char *store_name(char out[STORE_NAME_SIZE], const char *dir, uint64_t version);
-/* The number in exactly such a last component, else 0. */
-uint64_t store_number(const char *name);
 
 int store_point(const struct store *s, uint64_t version);	/* 0: none */
 uint64_t store_pointed(const struct store *s);

@@ -2,6 +2,7 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/version.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -192,7 +193,7 @@ int store_drop_staging(struct store *s)
 		return fd < 0 ? fd : log_errno(E_IO, "read a directory");
 	}
 	while (rc >= 0 && (e = readdir(d))) {
-		uint64_t version = store_number(e->d_name);
+		uint64_t version = version_number(e->d_name);
 
 		if (version == 0)
 			continue;

@@ -2,6 +2,7 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/version.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -34,7 +35,7 @@ static int list(const struct store *s, const char *dir, struct numbers *out)
 		return log_errno(E_IO, "read %s/%s", s->path, dir);
 	}
 	while ((errno = 0, e = readdir(d))) {
-		uint64_t version = store_number(e->d_name);
+		uint64_t version = version_number(e->d_name);
 
 		if (version > 0)
 			add_number(out, version);

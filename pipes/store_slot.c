@@ -1,4 +1,4 @@
-#include "pipes/store.h"
+#include "pipes/store_dir.h"
 #include "pipes/recfile.h"
 #include "common/err.h"
 #include "common/io.h"
@@ -124,18 +124,12 @@ void store_slot_release(struct store_slot *slot)
 	*slot = (struct store_slot){ 0 };
 }
 
-static char *slot_name(char out[32], uint64_t version)
-{
-	snprintf(out, 32, "slots/%06llu", (unsigned long long)version);
-	return out;
-}
-
 int store_seal(struct store *s, const struct store_slot *slot)
 {
 	struct m_slotfile *v = xcalloc(slot->nfiles, sizeof *v);
 	struct msg m = { .type = M_slot };
 	struct buf b = { 0 };
-	char name[32];
+	char name[STORE_NAME_SIZE];
 	int rc;
 
 	for (uint32_t i = 0; i < slot->nfiles; i++)
@@ -164,7 +158,8 @@ int store_seal(struct store *s, const struct store_slot *slot)
 	};
 	rc = rec_append(&b, &m);
 	if (rc >= 0)
-		rc = io_replace(s->dirfd, slot_name(name, slot->version), b.p,
+		rc = io_replace(s->dirfd,
+				store_name(name, "slots", slot->version), b.p,
 				b.n);
 	if (rc >= 0)
 		s->staged = slot->version;
@@ -206,10 +201,10 @@ int store_slot_load(const struct store *s, uint64_t version,
 	struct rec_reader r = { 0 };
 	struct msg_arena arena = { 0 };
 	struct msg m;
-	char name[32];
+	char name[STORE_NAME_SIZE];
 	int rc;
 
-	slot_name(name, version);
+	store_name(name, "slots", version);
 	rc = rec_read_one(&r, s->dirfd, name, M_slot, &m, &arena);
 	if (rc >= 0 && m.slot.version != version)
 		rc = log_error(E_DATA, "%s/%s is the record of version %llu",

@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/version.h"
 #include "common/units.h"
 
 #include <errno.h>
@@ -18,20 +19,17 @@
 
 char *vdir_path(const char *disk_dir, uint64_t version)
 {
-	return xasprintf("%s/" PREFIX "%06llu", disk_dir,
-			 (unsigned long long)version);
+	char name[VERSION_NAME_SIZE];
+
+	return xasprintf("%s/" PREFIX "%s", disk_dir,
+			 version_name(name, version));
 }
 
 uint64_t vdir_number(const char *name)
 {
-	unsigned long long n = 0;
-	char again[64];
-
-	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
-		return 0;
-	n = strtoull(name + strlen(PREFIX), NULL, 10);
-	snprintf(again, sizeof again, PREFIX "%06llu", n);
-	return strcmp(name, again) == 0 ? n : 0;
+	return strncmp(name, PREFIX, strlen(PREFIX)) == 0
+		       ? version_number(name + strlen(PREFIX))
+		       : 0;
 }
 
 static int open_locked(const char *path)

@@ -139,6 +139,28 @@ load cases
 	holds a "$T/two"
 }
 
+@test "VF-06 the last number there is: published, found again, none above it" {
+	local last=9007199254740991
+
+	base a
+	run --separate-stderr push "$T/two" --weight-version 9007199254740992
+	refused 64 9007199254740992 $last
+	still_one a
+	push "$T/two" --weight-version $last >/dev/null 2>&1
+	assert_equal "$(serving a)" $last
+	run weir-status --registry "$T/registry" --fleet "$T/fleet.yaml"
+	assert_success
+	assert_line --partial "version $last,"
+	run --separate-stderr push "$T/one"
+	refused 65 "no number is left" $last
+	run --separate-stderr push "$T/one" --weight-version 18
+	refused 65 "version 18 " $last
+	stop a
+	engine a
+	push "$T/two" --weight-version $last >/dev/null 2>&1
+	holds a "$T/two"
+}
+
 @test "VF-09 while it is loaded a version is staged, never served" {
 	local seen
 

@@ -4,6 +4,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/version.h"
 #include "pipes/commit.h"
 #include "pipes/receipt.h"
 #include "tests/tap.h"
@@ -38,7 +39,7 @@ static void test_numbers(void)
 		  -E_DATA,
 		  0 },
 		{ "no number is left",
-		  { 0, UINT64_MAX, 0, 0, false },
+		  { 0, VERSION_MAX, 0, 0, false },
 		  -E_DATA,
 		  0 },
 	};
