@@ -131,6 +131,30 @@ static bool needs_line(const struct stage *s)
 	return !s->conf->run || (stdin_is_pipe() && !is_under_way(s));
 }
 
+/* Its line would end as a refused hello, which tells nobody what to do. */
+static int check_sender(struct stage *s)
+{
+	const char *line = s->priv->handoff.endpoint;
+	enum stage_id before = stage_neighbour(s, UP);
+
+	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
+		char *endpoint = NULL;
+		bool is_its;
+
+		if (id == before || run_lookup(&s->run, id, &endpoint) < 0)
+			continue;
+		is_its = strcmp(endpoint, line) == 0;
+		free(endpoint);
+		if (is_its)
+			return log_error(E_USAGE,
+					 "the stage before is weir-%s, expected "
+					 "weir-%s: weir-plan | weir-admit | "
+					 "weir-transfer | weir-commit",
+					 stage_name(id), stage_name(before));
+	}
+	return 0;
+}
+
 static int open_run(struct stage *s)
 {
 	struct stage_priv *p = s->priv;
@@ -147,7 +171,7 @@ static int open_run(struct stage *s)
 				 "--run %s, but the stage before is "
 				 "in run %s",
 				 s->run.path, line);
-	return rc;
+	return rc == 0 && *line ? check_sender(s) : rc;
 }
 
 /* Options before the instance: a start with wrong ones must not fence off

@@ -266,6 +266,33 @@ misused() {
 	done
 }
 
+# piped STAGE...: in that order; the codes in ${codes[@]}.
+piped() {
+	local all="weir-plan --source '$T/ckpt' --engine 'ipc://$T/none'" stage
+
+	for stage; do
+		all+=" | weir-$stage"
+		[ "$stage" != commit ] || all+=" --registry '$T/reg'"
+	done
+	# shellcheck disable=SC2016 # of the inner shell
+	run --separate-stderr bash -c "$all"'; echo "${PIPESTATUS[@]}"'
+	assert_equal "$(grep -c 'error the stage before is' <<<"$stderr")" 1
+}
+
+@test "UX-02 stages in another order: the first that is wrong says so, 64" {
+	python3 "$SRC/tests/fixtures/mkckpt.py" --size 4KiB "$T/ckpt" \
+		>/dev/null 2>&1
+	piped transfer commit
+	assert_output "75 64 64"
+	[[ $stderr == *"weir-transfer["*"is weir-plan, expected weir-admit:"* ]]
+	piped admit commit
+	assert_output "75 75 64"
+	[[ $stderr == *"weir-commit["*"is weir-admit, expected weir-transfer:"* ]]
+	piped admit admit transfer commit
+	assert_output "75 75 64 64 64"
+	[[ $stderr == *"is weir-admit, expected weir-plan:"* ]]
+}
+
 @test "UX-07 the supervisor's death ends all" {
 	mkfifo "$T/death"
 	start supervisor bash -c "exec sleep 1000 >$T/death"
