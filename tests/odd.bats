@@ -2,7 +2,7 @@
 # odd.bats - odd surroundings: limits, permissions, other users, names.
 # shellcheck disable=SC2016,SC2154 # of inner shells; set by run
 
-load fleet
+load cases
 
 # Who a root's test may be.
 NOBODY=65534 ANOTHER=65533
@@ -16,15 +16,6 @@ need_root() {
 	[ "$(id -u)" -eq 0 ] || skip "only root can be somebody else"
 }
 
-# Version 1 at a, its source in $T/one, another one in $T/two.
-base() {
-	checkpoint "$T/one" --size 256KiB --seed 1
-	checkpoint "$T/two" --size 256KiB --seed 2
-	engine a
-	fleet a
-	push "$T/one" >/dev/null 2>&1
-}
-
 # under LIMIT...: a quiet push of $T/two; stderr is a pipe, which has no size.
 under() {
 	run --separate-stderr bash -c '"$0" "$@" 2> >(cat >&2)' \
@@ -32,64 +23,146 @@ under() {
 		--fleet "$T/fleet.yaml" --registry "$T/registry"
 }
 
-still_one() {
-	assert_equal "$(serving a)" 1
-	holds a "$T/one"
-	assert_not_exist "$T/registry/open"
-	assert_not_exist "$T/registry/versions/000002/decision"
-	assert_equal "$(ls -A "$T/a/staging")" ""
-}
-
 @test "a small limit on files: an error of the write, the old one served" {
 	local size
 
-	base
-	for size in 0 1024 16384; do
+	base a
+	for size in 0 16384; do
 		under --fsize=$size:$size
 		one_line_error 74 "write $T/run/weir/" "File too large"
-		still_one
+		still_one a
 	done
 	assert_equal "$(find "$T" -name '.tmp.*')" ""
 	run --separate-stderr prlimit --fsize=100 -- weir-plan \
 		--source "$T/two" --fleet "$T/fleet.yaml" -o "$T/plan"
 	one_line_error 74 "File too large"
 	assert_not_exist "$T/plan"
-	push "$T/two" >/dev/null 2>&1
-	holds a "$T/two"
+	then_two a
 }
 
 @test "an engine under a small limit on files keeps what it serves" {
 	local big
 
-	base
-	big=$(stat -c %s "$T/two/model.safetensors")
+	base a
+	big=$(stat -c %s "$T/two/model-00001-of-00002.safetensors")
 	prlimit --pid "$(pid_of a)" --fsize=$((big - 1)):
 	run --separate-stderr push "$T/two" -q
 	assert_failure 1
 	[[ $stderr == *"engine a"*"File too large"* ]]
-	still_one
+	still_one a
 	prlimit --pid "$(pid_of a)" --fsize=unlimited:
-	push "$T/two" >/dev/null 2>&1
-	holds a "$T/two"
+	then_two a
 }
 
-@test "a stage that cannot even start: killed, how, and how often; 1 or 71" {
-	base
-	under --as=40000000
-	[ "$status" -eq 1 ] || [ "$status" -eq 71 ]
-	still_one
-	push "$T/two" >/dev/null 2>&1
-	holds a "$T/two"
+@test "a stage that is killed again and again: how, how often, and no code 143" {
+	local name
+
+	base a
+	mkdir "$T/bin"
+	cp "$BUILD/weir-push" "$T/bin"
+	for name in plan transfer commit; do
+		ln -s "$BUILD/weir-$name" "$T/bin"
+	done
+	printf '#!/bin/sh\nkill -SEGV $$\n' >"$T/bin/weir-admit"
+	chmod +x "$T/bin/weir-admit"
+	run --separate-stderr "$T/bin/weir-push" -q --source "$T/two" \
+		--fleet "$T/fleet.yaml" --registry "$T/registry"
+	one_line_error 1 "weir-admit was killed (Segmentation fault), 6 times; giving up"
+	still_one a
 }
 
 @test "SIGCHLD ignored by whoever starts it: stages are waited for" {
-	base
+	base a
 	run --separate-stderr bash -c 'trap "" CHLD; exec "$@"' _ weir-push -q \
 		--source "$T/two" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry"
 	assert_success
 	assert_equal "$stderr" ""
 	holds a "$T/two"
+}
+
+@test "whatever the umask: only who made them writes stores and registries" {
+	local mask
+
+	checkpoint "$T/one" --size 256KiB --seed 1
+	for mask in 077 000; do
+		umask $mask
+		engine "e$mask"
+		fleet "e$mask"
+		REGISTRY_DIR=r$mask push "$T/one" >/dev/null 2>&1
+		umask 022
+		holds "e$mask" "$T/one"
+		run find "$T/e$mask" "$T/e$mask.sock" "$T/e$mask.sock.fd" \
+			"$T/r$mask" ! -type l -perm /022
+		assert_output ""
+		assert_equal "$(stat -c %a "$T/r$mask")" 700
+	done
+}
+
+@test "nothing in the environment, a directory that is gone, relative paths" {
+	base a
+	run --separate-stderr env -i "$BUILD/weir-push" -q --source "$T/two" \
+		--fleet "$T/fleet.yaml" --registry "$T/registry" \
+		--run "$T/bare"
+	assert_success
+	assert_equal "$stderr" ""
+	holds a "$T/two"
+	mkdir "$T/gone"
+	run --separate-stderr bash -c 'cd "$1" && rmdir "$1" && shift &&
+		exec "$@"' _ "$T/gone" weir-push -q --source "$T/one" \
+		--fleet "$T/fleet.yaml" --registry "$T/registry"
+	assert_success
+	holds a "$T/one"
+	cd "$T/two"
+	run --separate-stderr weir-push -q --source . --fleet ../fleet.yaml \
+		--registry ../registry
+	assert_success
+	holds a "$T/two"
+}
+
+@test "closed or full: stdin, stdout and stderr decide nothing" {
+	local to version=1
+
+	base a
+	for to in "<&- >&- 2>&-" ">/dev/full 2>/dev/full" "2>&1 | true"; do
+		run bash -c "exec 3>&-; set -o pipefail
+			weir-push --source '$T/two' --fleet '$T/fleet.yaml' \
+			--registry '$T/registry' $to"
+		assert_success
+		assert_output ""
+		assert_equal "$(serving a)" $((++version))
+	done
+	holds a "$T/two"
+}
+
+@test "names: blanks, quotes and UTF-8 are; control characters are refused" {
+	local name dir
+
+	base a
+	for name in "a b" "größe" "--" "'q\"%s\$HOME\\"; do
+		dir="$T/$name"
+		mkdir "$dir"
+		cp -r "$T/two" "$dir/"
+		[[ $name == *\\* ]] || cp "$T/two/config.json" "$dir/two/$name.json"
+		run --separate-stderr weir-push -q --source "$dir/two" \
+			--fleet "$T/fleet.yaml" --registry "$T/registry" \
+			--run "$dir/run"
+		assert_success
+		assert_equal "$stderr" ""
+		holds a "$dir/two"
+	done
+	for name in $'new\nline' $'\xff\xfe'; do
+		dir="$T/$name"
+		mkdir "$dir"
+		cp -r "$T/one" "$dir/"
+		run --separate-stderr push "$dir/one" -q
+		one_line_error 65 "not UTF-8 without control characters"
+		touch "$T/one/$name.json"
+		run --separate-stderr push "$T/one" -q
+		one_line_error 65 "source $T/one: file" "not allowed"
+		rm "$T/one/$name.json"
+	done
+	assert_equal "$(serving a)" 5
 }
 
 @test "another user's registry lock, and one that cannot be written" {
