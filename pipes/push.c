@@ -127,7 +127,8 @@ static bool is_rollbacks(const struct opt *o)
 static const struct {
 	const char *option, *help;
 } rollback_help[] = {
-	{ "source", "look there first for the bytes, if an engine needs them" },
+	{ "source", "look there first for the bytes, if an engine needs "
+		    "them; never what is published" },
 	{ "fleet", "the engines, as YAML; -: from stdin; default: those of "
 		   "the last decision" },
 	{ "to", "the version to go back to; previous: the last one that is "

@@ -113,6 +113,17 @@ one() {
 	holds a "$T/bad"
 }
 
+# Of a trainer's memory they are another matter: there is no such source.
+@test "BK-13 MD-03 strides, and names that share bytes: refused by tensor" {
+	base a
+	shard '{"x":{"dtype":"U8","shape":[2,2],"strides":[1,2],"data_offsets":[0,4]}}' 4
+	no_push 65 model.safetensors '"x"' '"strides"'
+	shard "{$(one head U8 8 0 8),$(one embed U8 8 0 8)}" 8
+	no_push 65 model.safetensors '"head"' '"embed"'
+	shard "{$(one head U8 6 2 8),$(one embed U8 8 0 8)}" 8
+	no_push 65 model.safetensors '"head"' '"embed"'
+}
+
 @test "ST-10 sub-byte dtypes: whole bytes or refused" {
 	base a
 	shard "{$(one x F4 3 0 2)}" 2

@@ -156,6 +156,23 @@ inode() { stat -c %i "$T/$1/$2"; }
 	holds a "$T/one"
 }
 
+@test "rollback: a --source is a place to look, and not looked at in vain" {
+	engines a
+	two_versions a
+	run --separate-stderr rollback --to 1 --source "$T/nowhere"
+	one_line_error 66 "source $T/nowhere" "No such file"
+	run --separate-stderr rollback --to 1 --source "$T/one" \
+		--source "$T/two"
+	one_line_error 64 "--source: 2 given, version 1 has 1 rank"
+	assert_equal "$(serving a)" 2
+	# What it holds is not asked: version 1 is known by its content.
+	run --separate-stderr rollback --to 1 --source "$T/two"
+	assert_success
+	[[ $stderr == *"each engine keeps the version: no source was read"* ]]
+	holds a "$T/one"
+	assert_equal "$(sent)" 0
+}
+
 @test "I12 a rollback takes a new number: one that is published is refused" {
 	engines a
 	two_versions a
