@@ -109,21 +109,24 @@ static int verify_delta(const struct delta *d, const char *path,
 }
 
 static int compare(const struct vmark *m, const struct identity *have,
-		   const char *path)
+		   const struct sums *sums, const char *path)
 {
-	char said[DIGEST_HEX], is[DIGEST_HEX];
+	char said[DIGEST_HEX], is[DIGEST_HEX], *file;
 	bool tensors = digest_eq(&m->id.tensors, &have->tensors);
 
 	if (tensors && digest_eq(&m->id.content, &have->content))
 		return 0;
-	return log_error(
-		E_DATA,
-		"%s: version %llu has digest %s; it was written with "
-		"%s: %s changed",
-		path, (unsigned long long)m->version,
-		digest_hex(tensors ? &have->content : &have->tensors, is),
-		digest_hex(tensors ? &m->id.content : &m->id.tensors, said),
-		tensors ? "a file beside the weights" : "weights");
+	file = vmark_changed_file(sums->source->dir.fd, path, sums);
+	log_error(E_DATA,
+		  "%s: version %llu has digest %s; it was written with "
+		  "%s: %s changed (%s)",
+		  path, (unsigned long long)m->version,
+		  digest_hex(tensors ? &have->content : &have->tensors, is),
+		  digest_hex(tensors ? &m->id.content : &m->id.tensors, said),
+		  tensors ? "a file beside the weights" : "weights",
+		  file ? file : "their layout");
+	free(file);
+	return -E_DATA;
 }
 
 static int verify_source(const struct source *s, const char *path,
@@ -146,8 +149,10 @@ static int verify_source(const struct source *s, const char *path,
 	rc = sums_read(&sums, 0, threads);
 	if (rc == 0)
 		rc = sums_identity(&sums, &r->id);
+	if (rc == 0)
+		rc = compare(&m, &r->id, &sums, path);
 	sums_release(&sums);
-	return rc < 0 ? rc : compare(&m, &r->id, path);
+	return rc;
 }
 
 int delta_verify(const char *path, unsigned threads, struct delta_result *r)

@@ -299,7 +299,6 @@ static int write_files(struct diff *d, struct digest *manifest)
 /* The manifest lists its files. */
 static int mark(const struct diff *d)
 {
-	static const struct source none;
 	struct vmark m = {
 		.kind = VMARK_DIFF,
 		.version = d->out.version,
@@ -309,7 +308,7 @@ static int mark(const struct diff *d)
 	};
 	int rc = vmark_registry(slice_of(d->conf->registry), m.registry);
 
-	return rc < 0 ? rc : vmark_write(d->to.fd, &m, &none);
+	return rc < 0 ? rc : vmark_write(d->to.fd, &m, NULL);
 }
 
 static int make(struct diff *d)

@@ -75,6 +75,24 @@ void sums_digest(const struct sums *s, uint32_t i, struct digest *out)
 	leaves_digest(sums_leaves(s, i), s->first[i + 1] - s->first[i], out);
 }
 
+void sums_file_digest(const struct sums *s, uint32_t file, struct digest *out)
+{
+	const struct source_file *f = &s->source->file[file];
+	struct digest_state all;
+	struct digest one;
+
+	if (f->kind == SOURCE_CARRIED) {
+		sums_digest(s, s->source->ntensors + file, out);
+		return;
+	}
+	digest_begin(&all);
+	for (uint32_t k = 0; k < f->st.n; k++) {
+		sums_digest(s, f->first + k, &one);
+		digest_add(&all, one.b, DIGEST_LEN);
+	}
+	digest_end(&all, out);
+}
+
 /* ---- reading ---- */
 
 int sums_file_open(struct sums_file *f, const struct source *s, uint32_t file)

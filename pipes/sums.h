@@ -40,6 +40,10 @@ struct digest *sums_leaves(const struct sums *s, uint32_t i);
 /* The digest of an object, over its leaves. */
 void sums_digest(const struct sums *s, uint32_t i, struct digest *out);
 
+/* Of a file: over the digests of its tensors, in the order of their places; of
+ * a carried one its own. */
+void sums_file_digest(const struct sums *s, uint32_t file, struct digest *out);
+
 /* Reads and hashes the objects from first on, over so many threads (0: all
  * cores).  -E_DATA, logged, if a file is not what it was. */
 int sums_read(struct sums *s, uint32_t first, unsigned threads);

@@ -24,19 +24,31 @@ struct writing {
 
 /* ---- what is there ---- */
 
+/* Both are the caller's to release. */
 static int identify(const struct writing *k, const char *path,
-		    struct identity *id, struct source *s)
+		    struct identity *id, struct source *s, struct sums *sums)
 {
-	struct sums sums = { 0 };
 	int rc = source_open(s, path);
 
 	if (rc < 0)
 		return rc;
-	sums_init(&sums, s);
-	rc = sums_read(&sums, 0, k->w->threads);
+	sums_init(sums, s);
+	rc = sums_read(sums, 0, k->w->threads);
+	return rc < 0 ? rc : sums_identity(sums, id);
+}
+
+static int content_of(const struct writing *k, const char *path,
+		      struct digest *out)
+{
+	struct source s = { 0 };
+	struct sums sums = { 0 };
+	struct identity id;
+	int rc = identify(k, path, &id, &s, &sums);
+
 	if (rc == 0)
-		rc = sums_identity(&sums, id);
+		*out = id.content;
 	sums_release(&sums);
+	source_release(&s);
 	return rc;
 }
 
@@ -78,21 +90,17 @@ int vdir_is_ours(const struct vdir_write *w, const char *path, struct vmark *m,
 /* Of one with another content only the place is of interest. */
 static int is_same(const struct writing *k, const struct vmark *m)
 {
-	const char *source = k->w->plan->rank[0].source;
-	struct source s = { 0 };
-	struct identity id;
+	struct digest want, have;
 	int rc;
 
 	if (strcmp(m->kind, VMARK_FULL) != 0 ||
 	    !digest_eq(&m->id.structure, &k->w->plan->structure))
 		return 0;
-	rc = identify(k, source, &id, &s);
-	source_release(&s);
-	if (rc < 0 || !digest_eq(&id.content, &m->id.content))
+	rc = content_of(k, k->w->plan->rank[0].source, &want);
+	if (rc < 0 || !digest_eq(&want, &m->id.content))
 		return rc < 0 ? rc : 0;
-	rc = identify(k, k->path, &id, &s);
-	source_release(&s);
-	return rc < 0 ? 0 : digest_eq(&id.content, &m->id.content);
+	rc = content_of(k, k->path, &have);
+	return rc < 0 ? 0 : digest_eq(&have, &want);
 }
 
 /* 1: it is there already, and *content is what it has. */
@@ -139,7 +147,8 @@ static int mark(struct writing *k, struct digest *content)
 	char *stage = xasprintf("%s/%s", k->w->disk_dir, k->to.stage);
 	struct vmark m = { .kind = VMARK_FULL, .version = k->w->version };
 	struct source s = { 0 };
-	int rc = identify(k, stage, &m.id, &s);
+	struct sums sums = { 0 };
+	int rc = identify(k, stage, &m.id, &s, &sums);
 
 	if (rc == 0)
 		rc = vmark_registry(slice_of(k->w->registry), m.registry);
@@ -149,9 +158,10 @@ static int mark(struct writing *k, struct digest *content)
 			       "planned",
 			       k->path);
 	if (rc == 0)
-		rc = vmark_write(k->to.fd, &m, &s);
+		rc = vmark_write(k->to.fd, &m, &sums);
 	beside_tell("mark written");
 	*content = m.id.content;
+	sums_release(&sums);
 	source_release(&s);
 	free(stage);
 	return rc;

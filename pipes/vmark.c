@@ -12,12 +12,15 @@
 	(MARK_BIT(weir_version) | MARK_BIT(kind) | MARK_BIT(version) | \
 	 MARK_BIT(content) | MARK_BIT(tensors) | MARK_BIT(structure))
 #define HEAD_MAY (MARK_BIT(registry) | MARK_BIT(parent))
-#define LINE (MARK_BIT(file) | MARK_BIT(bytes))
+#define LINE (MARK_BIT(file) | MARK_BIT(bytes) | MARK_BIT(digest))
 
 struct reading {
 	const char *name;
 	struct vmark *out;
 	bool has_head;
+	/* Files that are looked for, or NULL: */
+	const struct sums *have;
+	char *changed; /* the first that is not as is said */
 };
 
 int vmark_registry(struct slice id, char out[VMARK_TEXT_MAX])
@@ -54,6 +57,21 @@ static int take_head(struct reading *r, const struct markline *m)
 		       : 0;
 }
 
+static bool is_as_said(const struct sums *have, const struct markline *m)
+{
+	const struct source *s = have->source;
+	struct digest is;
+
+	for (uint32_t i = 0; i < s->nfiles; i++) {
+		if (!slice_eq(m->file, slice_of(s->file[i].path)))
+			continue;
+		sums_file_digest(have, i, &is);
+		return s->file[i].id.size == m->bytes &&
+		       digest_eq(&is, &m->digest);
+	}
+	return false;
+}
+
 static int take_line(void *ctx, const struct markline *m)
 {
 	struct reading *r = ctx;
@@ -63,37 +81,68 @@ static int take_line(void *ctx, const struct markline *m)
 	if (m->has != LINE)
 		return log_error(E_DATA, "%s: a line that is no file's",
 				 r->name);
+	if (r->have && !r->changed && !is_as_said(r->have, m))
+		r->changed = xstrndup(m->file.p, m->file.n);
 	return 0;
+}
+
+/* 1, 0: there is none, or a negative E_*. */
+static int read_all(int dirfd, const char *path, struct reading *r)
+{
+	char *name = xasprintf("%s/%s", path, VMARK_NAME);
+	struct buf b = { 0 };
+	int rc = io_read_file(dirfd, VMARK_NAME, MARK_BYTES_MAX, &b);
+	bool is_there = rc != -E_NOINPUT;
+
+	r->name = name;
+	if (rc == 0)
+		rc = markline_read(name, buf_slice(&b), take_line, r);
+	if (rc == 0 && !r->has_head)
+		rc = log_error(E_DATA, "%s: empty", name);
+	buf_release(&b);
+	free(name);
+	return !is_there ? 0 : rc < 0 ? rc : 1;
 }
 
 int vmark_read(int dirfd, const char *path, struct vmark *out)
 {
-	char *name = xasprintf("%s/%s", path, VMARK_NAME);
 	struct vmark made = { 0 };
-	struct reading r = { name, &made, false };
-	struct buf b = { 0 };
-	int rc = io_read_file(dirfd, VMARK_NAME, MARK_BYTES_MAX, &b);
+	struct reading r = { .out = &made };
+	int rc = read_all(dirfd, path, &r);
 
-	if (rc == 0)
-		rc = markline_read(name, buf_slice(&b), take_line, &r);
-	else if (rc == -E_NOINPUT)
-		goto none;
-	if (rc == 0 && !r.has_head)
-		rc = log_error(E_DATA, "%s: empty", name);
-	if (rc == 0) {
+	if (rc > 0)
 		*out = made;
-		rc = 1;
-	}
-	buf_release(&b);
-	free(name);
 	return rc;
-none:
-	buf_release(&b);
-	free(name);
-	return 0;
 }
 
-int vmark_write(int dirfd, const struct vmark *v, const struct source *files)
+char *vmark_changed_file(int dirfd, const char *path, const struct sums *have)
+{
+	struct vmark made;
+	struct reading r = { .out = &made, .have = have };
+	int was = log_quiet_thread(1);
+
+	read_all(dirfd, path, &r);
+	log_quiet_thread(was);
+	return r.changed;
+}
+
+static void add_files(struct buf *b, const struct sums *files)
+{
+	const struct source *s = files->source;
+
+	for (uint32_t i = 0; i < s->nfiles; i++) {
+		struct markline m = {
+			.has = LINE,
+			.file = slice_of(s->file[i].path),
+			.bytes = s->file[i].id.size,
+		};
+
+		sums_file_digest(files, i, &m.digest);
+		markline_add(b, &m);
+	}
+}
+
+int vmark_write(int dirfd, const struct vmark *v, const struct sums *files)
 {
 	struct markline m = {
 		.has = HEAD,
@@ -114,15 +163,9 @@ int vmark_write(int dirfd, const struct vmark *v, const struct source *files)
 	if (v->has_parent)
 		m.has |= MARK_BIT(parent);
 	markline_add(&b, &m);
-	for (uint32_t i = 0; i < files->nfiles; i++) {
-		m = (struct markline){
-			.has = LINE,
-			.file = slice_of(files->file[i].path),
-			.bytes = files->file[i].id.size,
-		};
-		markline_add(&b, &m);
-	}
-	markline_end(&b, (uint64_t)files->nfiles + 1);
+	if (files)
+		add_files(&b, files);
+	markline_end(&b, (files ? (uint64_t)files->source->nfiles : 0) + 1);
 	rc = io_replace(dirfd, VMARK_NAME, b.p, b.n);
 	buf_release(&b);
 	return rc;

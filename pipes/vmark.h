@@ -4,9 +4,9 @@
  *	DIR/.weir-version	lines as in markline.h: one with kind ("full":
  *				written whole, "delta": made by applying one,
  *				"diff": no checkpoint, but a delta, and what
- *				applying it makes), registry, version, parent, content, tensors,
- *				structure; then one for each file, with its
- *				size
+ *				applying it makes), registry, version, parent,
+ *				content, tensors, structure; then one for each
+ *				file, with its size and digest (sums.h)
  *
  * A dot file, so that no loader and no copy of a checkpoint takes it along.
  * It is the last file that is written before a directory appears under its
@@ -36,8 +36,11 @@ struct vmark {
 /* 1 and the mark, 0 if there is none, or a negative E_*, logged.  path: of
  * the directory, for messages. */
 int vmark_read(int dirfd, const char *path, struct vmark *out);
-/* Durable.  files: of the directory. */
-int vmark_write(int dirfd, const struct vmark *m, const struct source *files);
+/* Durable.  files: of the directory, and what is in them; NULL: none. */
+int vmark_write(int dirfd, const struct vmark *m, const struct sums *files);
+/* The first file that is not as the mark says; owned.  NULL: all are, or
+ * nobody knows. */
+char *vmark_changed_file(int dirfd, const char *path, const struct sums *have);
 /* Copies a registry's id: -E_DATA, logged, if it is none. */
 int vmark_registry(struct slice id, char out[VMARK_TEXT_MAX]);
 
