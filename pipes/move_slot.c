@@ -29,6 +29,7 @@ struct move_slot {
 	enum phase phase;
 	struct load load;
 	uint64_t seq, deadline; /* of the install */
+	int64_t began, there;	/* ns: its first copy, its last */
 	struct loop_timer step;
 	struct buf in, out;
 	struct msg_arena arena;
@@ -216,6 +217,7 @@ static void wait_for_slot(struct move_slot *m)
 	}
 	m->phase = COPIES;
 	rc = make_room(m);
+	m->began = clock_mono_ns();
 	if (rc < 0)
 		end_touched(m, rc);
 	else
@@ -235,6 +237,15 @@ static int check(const struct load *l, const struct digest *found)
 			 digest_hex(&l->record.installed, want));
 }
 
+static void say_installed(const struct move_slot *m)
+{
+	log_info("version %llu: %llu bytes on the device, there in %.3f s, "
+		 "back and hashed in %.3f s",
+		 (ull)m->load.record.version, (ull)m->load.bytes,
+		 (double)(m->there - m->began) / 1e9,
+		 (double)(clock_mono_ns() - m->there) / 1e9);
+}
+
 static void finish(struct move_slot *m, const struct digest *found)
 {
 	struct load *l = &m->load;
@@ -247,6 +258,7 @@ static void finish(struct move_slot *m, const struct digest *found)
 		end_touched(m, rc);
 		return;
 	}
+	say_installed(m);
 	l->slot->version = l->record.version;
 	l->slot->bytes = l->bytes;
 	r.installed = (struct m_installed){ .seq = m->seq,
@@ -277,8 +289,10 @@ static void step(void *arg)
 		finish(m, &found);
 		return;
 	}
-	if (rc == 0)
+	if (rc == 0) {
 		m->phase = HASHES;
+		m->there = clock_mono_ns();
+	}
 	loop_arm(m->loop, &m->step, 0);
 }
 

@@ -2,10 +2,12 @@
  * devclient.c - a consumer of device slots that does as it is told.
  *
  *	devclient STORE [DEVICE], then lines on stdin:
- *	map	wait MS		change MS	dump FILE	release	live
+ *	map	wait MS		change MS	dump FILE	copy release
+ *live
  *
  * Each line is answered by one: "ok ...", or "no ..." with the reason.  dump
- * writes "NAME DTYPE DIMS BYTES" and the bytes of each tensor, in name order.
+ * writes "NAME DTYPE DIMS BYTES" and the bytes of each tensor, in name order;
+ * copy copies the first one on the device and says how fast, in GB/s.
  */
 #include "share/client/weir-client.h"
 
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static struct weir_client *c;
 static struct weir_view *v;
@@ -51,6 +54,38 @@ static int dump(const char *path)
 	return f && fclose(f) == 0 ? rc : -1;
 }
 
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void copy(void)
+{
+	const struct weir_tensor *t = v->tensor;
+	double best = 0;
+	void *to = NULL;
+	cudaError_t e = cudaMalloc(&to, t->bytes);
+
+	for (int i = 0; i < 5 && e == cudaSuccess; i++) {
+		double start = seconds(), rate;
+
+		e = cudaMemcpy(to, t->data, t->bytes, cudaMemcpyDefault);
+		if (e == cudaSuccess)
+			e = cudaDeviceSynchronize();
+		rate = (double)t->bytes / (seconds() - start) / 1e9;
+		best = rate > best ? rate : best;
+	}
+	cudaFree(to);
+	if (e == cudaSuccess)
+		printf("ok copied %.2f\n", best);
+	else
+		printf("no %s\n", cudaGetErrorString(e));
+	fflush(stdout);
+}
+
 static int map(void)
 {
 	int rc = weir_map(c, &v);
@@ -74,6 +109,8 @@ static void obey(char *line)
 		answer(weir_wait_change(c, word, atoi(line + 7)), 0);
 	} else if (strncmp(line, "dump ", 5) == 0) {
 		answer(dump(line + 5), v->ntensors);
+	} else if (strcmp(line, "copy") == 0) {
+		copy();
 	} else if (strcmp(line, "release") == 0) {
 		weir_release(v);
 		v = NULL;

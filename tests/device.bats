@@ -278,3 +278,19 @@ open_files() {
 	run cat "$T/example.out"
 	assert_line --regexp "^version 2: [1-9][0-9]* tensors on device 0$"
 }
+
+@test "device: what is packed for a device runs over the stand-ins, and says so" {
+	"$SRC/tests/gpu/pack" "$BUILD" "$T/pack.tar.gz" 2>&1
+	tar -C "$T" -xzf "$T/pack.tar.gz"
+	run env WEIR_GPU_MIB=16 WEIR_GPU_VERSIONS=5 \
+		"$T/weir-gpu/run" "$T/figures.json"
+	assert_success
+	assert_line --index 0 --partial "STAND-INS: "
+	assert_line "ok: CUDA IPC between processes: every byte"
+	refute_output --partial FAILED
+	assert_not_exist "$T/figures.json"
+	export WEIR_STANDIN_FAULT=no-device
+	run "$T/weir-gpu/run" "$T/figures.json"
+	assert_equal "$status" 69
+	assert_output --partial "no CUDA device"
+}
