@@ -139,8 +139,3 @@ bool credit_is_open(const struct credit *c, struct credit_key k)
 
 	return s && !s->finished;
 }
-
-bool credit_is_empty(const struct credit *c)
-{
-	return c->used == 0;
-}

@@ -36,7 +36,7 @@ struct credit_dim {
 struct credit {
 	struct credit_dim buckets, bytes;
 	struct credit_slot *slot;	/* a ring */
-	uint32_t nslots, head, used;
+	uint32_t nslots, head, used;	/* used 0: nothing is reserved */
 	struct credit_key next;		/* the lowest key that may be taken */
 };
 
@@ -61,7 +61,5 @@ void credit_finish_all(struct credit *c);
 int credit_release(struct credit *c, struct credit_key *k, uint64_t *bytes);
 /* Is k taken and not finished? */
 bool credit_is_open(const struct credit *c, struct credit_key k);
-/* Nothing is reserved. */
-bool credit_is_empty(const struct credit *c);
 
 #endif

@@ -336,14 +336,6 @@ static int end(struct reader *r, int rc)
 	return rc;
 }
 
-int index_read(struct index *x, const char *name, struct slice text)
-{
-	struct reader r;
-
-	begin(&r, x, name);
-	return end(&r, feed(&r, text));
-}
-
 int index_read_meta(struct index *x, const char *name, struct slice text,
 		    json_pair_fn *meta, void *meta_ctx)
 {

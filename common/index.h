@@ -40,8 +40,8 @@ struct index {
 /* 0, or a negative E_* and one line that names where and what.  name: of the
  * document, for messages. */
 int index_read_fd(struct index *x, const char *name, int fd);
-int index_read(struct index *x, const char *name, struct slice text);
-/* The same of a delta's index, which may map no tensor at all; meta gets each
+/* The same of a text, and with meta of a delta's index, which may map no tensor
+ * at all; meta gets each
  * member of metadata that is a text, before it is known whether the document
  * is accepted. */
 int index_read_meta(struct index *x, const char *name, struct slice text,

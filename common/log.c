@@ -101,7 +101,7 @@ int log_error(int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	memcpy(cause, text, sizeof cause);
+	sanitize(cause, sizeof cause, text);
 	if (!quiet)
 		put_line(LOG_ERROR, text);
 	return -code;
@@ -123,7 +123,7 @@ int log_errno(int code, const char *fmt, ...)
 
 int log_adopt_cause(int code, const char *text)
 {
-	snprintf(cause, sizeof cause, "%s", text);
+	sanitize(cause, sizeof cause, text);
 	return -code;
 }
 

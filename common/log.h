@@ -40,7 +40,8 @@ void log_warn(const char *fmt, ...) LOG_PRINTF(1, 2);
 void log_info(const char *fmt, ...) LOG_PRINTF(1, 2);
 void log_debug(const char *fmt, ...) LOG_PRINTF(1, 2);
 
-/* The text of this thread's last log_error(), without prefix; "" if none.
+/* The text of this thread's last log_error(), without prefix, printable as
+ * its line is; "" if none.
  * Valid until the next log_error() of this thread. */
 const char *log_cause(void);
 /* Remember a cause that somebody else has already printed (it came in a

@@ -119,14 +119,6 @@ int slotfile_reuse(struct slotfile *f, int dirfd, const char *name,
 	return 0;
 }
 
-int slotfile_sync(struct slotfile *f, const char *name)
-{
-	/* Covers what was stored through the map too. */
-	if (fsync(f->fd) < 0)
-		return log_errno(E_IO, "fsync %s", name);
-	return 0;
-}
-
 void slotfile_release(struct slotfile *f)
 {
 	if (f->map)

@@ -47,8 +47,6 @@ int slotfile_reuse(struct slotfile *f, int dirfd, const char *name,
 /* The same question about a file that was kept open. */
 bool slotfile_is_ours(const struct slotfile *f);
 
-/* Durable when it returns 0; free of cost on tmpfs. */
-int slotfile_sync(struct slotfile *f, const char *name);
 void slotfile_release(struct slotfile *f);
 
 /* What a guard must cover while the map is written. */

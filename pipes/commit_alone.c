@@ -26,7 +26,7 @@ static bool is_in(const struct commit_io *c, uint32_t i)
 	return !c->m.engine[i].out;
 }
 
-bool commit_has_alone(const struct commit_io *c)
+static bool has_alone(const struct commit_io *c)
 {
 	for (uint32_t i = 0; i < c->m.nengines; i++)
 		if (is_in(c, i) && c->engine[i]->alone)
@@ -184,7 +184,7 @@ int commit_alone_open(struct commit_io *c)
 {
 	int rc;
 
-	if (!commit_has_alone(c) || c->goal.whole)
+	if (!has_alone(c) || c->goal.whole)
 		return 0;
 	if (c->plan.kind != RUN_PUBLISH && !c->found_at)
 		return log_error(E_AGAIN,

@@ -192,8 +192,7 @@ void commit_inherit(struct commit_io *c);
 /* commit_alone.c */
 /* What servers are to be told or asked of the plan. */
 void commit_goal_servers(struct commit_io *c);
-/* Is there a server without a store that is in?  With one? */
-bool commit_has_alone(const struct commit_io *c);
+/* Is one with a store in? */
 bool commit_has_stores(const struct commit_io *c);
 /* What a probe of one says is completed from the registry.  0, or -E_*. */
 int commit_alone_probed(struct commit_io *c, struct engine *e);

@@ -106,6 +106,7 @@ void shell_refuse(struct shell *sh, const struct asker *to, int code,
 		  uint32_t bucket, const char *cause)
 {
 	struct msg m = { .type = M_refused };
+	char text[LOG_LINE_MAX];
 
 	if (log_few(&sh->refusals, LOG_INFO))
 		log_info("refused: %s", cause);
@@ -114,7 +115,8 @@ void shell_refuse(struct shell *sh, const struct asker *to, int code,
 		.boot = slice_of(sh->store.boot),
 		.code = (uint8_t)-code,
 		.bucket = bucket,
-		.cause = slice_of(cause),
+		/* It may have been cut in the middle of a character. */
+		.cause = msg_text(text, sizeof text, cause),
 	};
 	shell_answer(sh, to, &m);
 }

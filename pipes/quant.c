@@ -37,13 +37,13 @@ static int cmp_names(const void *pa, const void *pb, void *text)
 			 (struct slice){ base + b->at, b->len });
 }
 
-void quant_names_sort(struct quant_names *t)
+static void sort_names(struct quant_names *t)
 {
 	if (t->n > 0)
 		qsort_r(t->v, t->n, sizeof *t->v, cmp_names, t->text.p);
 }
 
-void quant_names_release(struct quant_names *t)
+static void release_names(struct quant_names *t)
 {
 	buf_release(&t->text);
 	free(t->v);
@@ -85,8 +85,8 @@ static int convert(struct quant_all *a)
 		return log_error(E_DATA,
 				 "post-load fp8: nothing to quantise: no "
 				 "BF16, F16 or F32 weight of two dimensions");
-	quant_names_sort(&a->tensors);
-	quant_names_sort(&a->kept);
+	sort_names(&a->tensors);
+	sort_names(&a->kept);
 	rc = check_names(a);
 	if (rc >= 0)
 		rc = quant_index_write(a);
@@ -112,8 +112,8 @@ int quant_run(const struct quant *q)
 			 (unsigned long long)a.before,
 			 (unsigned long long)a.bytes,
 			 units_time(clock_mono_ms() - start, time));
-	quant_names_release(&a.tensors);
-	quant_names_release(&a.kept);
+	release_names(&a.tensors);
+	release_names(&a.kept);
 	return rc < 0 ? rc : 0;
 }
 

@@ -28,8 +28,6 @@ struct quant_names {
 void quant_name_add(struct quant_names *t, struct slice name,
 		    const char *suffix, uint32_t file);
 struct slice quant_name(const struct quant_names *t, uint32_t i);
-void quant_names_sort(struct quant_names *t);	/* bytewise */
-void quant_names_release(struct quant_names *t);
 
 /* What came of all shards so far. */
 struct quant_all {

@@ -146,11 +146,12 @@ static int check_sender(struct stage *s)
 		is_its = strcmp(endpoint, line) == 0;
 		free(endpoint);
 		if (is_its)
-			return log_error(E_USAGE,
-					 "the stage before is weir-%s, expected "
-					 "weir-%s: weir-plan | weir-admit | "
-					 "weir-transfer | weir-commit",
-					 stage_name(id), stage_name(before));
+			return log_error(
+				E_USAGE,
+				"the stage before is weir-%s, expected "
+				"weir-%s: weir-plan | weir-admit | "
+				"weir-transfer | weir-commit",
+				stage_name(id), stage_name(before));
 	}
 	return 0;
 }

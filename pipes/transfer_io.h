@@ -118,9 +118,8 @@ void xfer_seek_release(struct xfer *x);
 int xfer_start_moving(struct xfer *x, bool hash_only);
 /* Of the machine's actions, those that touch receivers or bytes. */
 void xfer_do(struct xfer *x, const struct xf_action *a);
-/* Lets go of all engines; may come from inside of their callbacks. */
-void xfer_stop_moving(struct xfer *x);
-/* And frees what moved; may not. */
+/* Lets go of all engines and frees what moved; not from inside of their
+ * callbacks. */
 void xfer_close_moving(struct xfer *x);
 
 #endif

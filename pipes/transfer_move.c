@@ -472,6 +472,19 @@ static void ask_finish(struct xfer *x, uint32_t receiver)
 		finish(x, receiver);
 }
 
+/* Lets go of all engines; may come from inside of their callbacks. */
+static void stop_moving(struct xfer *x)
+{
+	xfer_seek_stop(x);
+	if (!x->is_moving)
+		return;
+	x->is_moving = false;
+	loop_disarm(x->s->loop, &x->poll);
+	transport_abort_all(&x->tr);
+	for (uint32_t r = 0; r < x->plan.nreceivers; r++)
+		fan_forget(x->fan, r);
+}
+
 void xfer_do(struct xfer *x, const struct xf_action *a)
 {
 	switch (a->what) {
@@ -494,28 +507,16 @@ void xfer_do(struct xfer *x, const struct xf_action *a)
 		hash_rest(x);
 		break;
 	case XF_STOP:
-		xfer_stop_moving(x);
+		stop_moving(x);
 		break;
 	default:
 		BUG("action %d is none of these", (int)a->what);
 	}
 }
 
-void xfer_stop_moving(struct xfer *x)
-{
-	xfer_seek_stop(x);
-	if (!x->is_moving)
-		return;
-	x->is_moving = false;
-	loop_disarm(x->s->loop, &x->poll);
-	transport_abort_all(&x->tr);
-	for (uint32_t r = 0; r < x->plan.nreceivers; r++)
-		fan_forget(x->fan, r);
-}
-
 void xfer_close_moving(struct xfer *x)
 {
-	xfer_stop_moving(x);
+	stop_moving(x);
 	transport_close(&x->tr);
 	fan_free(x->fan);
 	srchash_free(x->hash);

@@ -635,6 +635,17 @@ restart() {
 	pushed
 }
 
+@test "post-load says what is no text: refused with it all the same" {
+	engine --post-load 'printf "bad \\377\\001\\n" >&2; exit 3'
+	push 4 "$T/src"
+	assert_line --partial 'post-load failed with status 3: bad '
+	stop engine
+	rm -f "$T/engine.err"
+	engine --post-load 'yes é | tr -d "\\n" | head -c 1999 >&2; exit 3'
+	push 5 "$T/src"
+	assert_line --partial 'post-load failed with status 3: '
+}
+
 @test "post-load is killed with all it started when the run is cancelled" {
 	# shellcheck disable=SC2016
 	engine --post-load 'sleep 1000 & echo $$ >"'"$T"'/pid"; wait'

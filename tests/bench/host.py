@@ -5,6 +5,11 @@ engine's store is on tmpfs.  Weir's time is from the first offer to when the
 last engine has sealed and the source is hashed too: copy_limit does the same
 work in one process with all cores (mapped: files are opened and mapped within
 the time; prefaulted: before it).  Larger ratios are better: beside / weir.
+
+With one engine weir misses its bound: the limit's threads hash and copy each
+block while it is in the cache that they share, weir's source hash and copy
+are two processes that meet there by chance.  "weir's byte path alone" is
+that copy and that hash without control: what is left to it is control.
 """
 
 import os

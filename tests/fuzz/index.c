@@ -6,7 +6,7 @@ void fuzz_index(struct slice in)
 {
 	struct index x = { 0 };
 
-	if (index_read(&x, "index", in) == 0) {
+	if (index_read_meta(&x, "index", in, NULL, NULL) == 0) {
 		for (uint32_t i = 0; i < x.n; i++) {
 			BUG_ON(x.entry[i].file >= x.nfiles);
 			BUG_ON(index_name(&x, i).n > in.n);
