@@ -47,6 +47,13 @@ const char *doc_text(const struct doc *d)
 	return json_string_value(js(d));
 }
 
+uint64_t doc_number(const struct doc *d)
+{
+	json_int_t n = json_integer_value(js(d));
+
+	return n > 0 ? (uint64_t)n : 0;
+}
+
 bool doc_is_true(const struct doc *d)
 {
 	return json_is_true(js(d));

@@ -24,6 +24,8 @@ const struct doc *doc_at(const struct doc *d, const char *key);
 const struct doc *doc_item(const struct doc *d, size_t i);
 size_t doc_count(const struct doc *d);		/* items of an array */
 const char *doc_text(const struct doc *d);	/* of a string; lent */
+/* A whole number above 0; else 0. */
+uint64_t doc_number(const struct doc *d);
 bool doc_is_true(const struct doc *d);
 bool doc_is_false(const struct doc *d);
 bool doc_is_null(const struct doc *d);		/* null, not absent */

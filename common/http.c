@@ -21,6 +21,7 @@ struct http {
 	struct loop *loop;
 	struct loop_timer timer; /* curl's */
 	char *url, *token;
+	char here[64];
 	CURLM *multi;
 	CURL *easy;
 	struct curl_slist *headers;
@@ -226,6 +227,11 @@ bool http_is_busy(const struct http *h)
 	return h->busy;
 }
 
+const char *http_here(const struct http *h)
+{
+	return h->here[0] ? h->here : NULL;
+}
+
 void http_call(struct http *h, const struct http_request *q, http_fn *fn,
 	       void *arg)
 {
@@ -300,7 +306,7 @@ static void finish(struct http *h, CURLcode code)
 {
 	struct http_reply r = { .sent = true };
 	struct buf body = h->body;
-	char *to = NULL, *location;
+	char *to = NULL, *here = NULL, *location;
 
 	if (code == CURLE_OK) {
 		curl_easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &r.status);
@@ -308,6 +314,8 @@ static void finish(struct http *h, CURLcode code)
 	} else {
 		explain(h, code, &r);
 	}
+	curl_easy_getinfo(h->easy, CURLINFO_LOCAL_IP, &here);
+	snprintf(h->here, sizeof h->here, "%s", here ? here : "");
 	location = to ? xstrdup(to) : NULL;
 	r.location = location;
 	r.body = buf_slice(&body);

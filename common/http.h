@@ -58,6 +58,8 @@ void http_call(struct http *h, const struct http_request *q, http_fn *fn,
 /* The open request ends unanswered; the server may act on it all the same. */
 void http_cancel(struct http *h);
 bool http_is_busy(const struct http *h);
+/* Our address on the last connection, as text; NULL: none was made. */
+const char *http_here(const struct http *h);
 
 /* The one line of a key file: -E_PERM if others may read it, -E_DATA if it is
  * no single line of graphic characters.  *out is owned. */

@@ -183,6 +183,7 @@ static int set_goal(struct commit_io *c)
 	g->nshares = c->plan.nranks;
 	g->whole = transport_has(p->transport, TR_WHOLE);
 	g->disk_dir = g->whole ? p->disk_dir : NULL;
+	g->plan = strcmp(p->transport, "nccl") == 0 ? p : NULL;
 	g->lease_ms = (uint64_t)c->conf->engine_timeout_ms;
 	g->model = c->plan.model ? c->plan.model : "";
 	g->token = c->token;

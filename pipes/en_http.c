@@ -327,6 +327,12 @@ static void ask_server(struct http_engine *h)
 
 /* ---- calls ---- */
 
+/* What is decided, or was before, it loads by path. */
+static bool casts_now(const struct http_engine *h)
+{
+	return h->job[0].call == EC_LOAD && engine_casts(h->e);
+}
+
 static bool is_wanted(const struct http_engine *h)
 {
 	if (*h->script == HO_PAUSE_KEEP)
@@ -337,6 +343,12 @@ static bool is_wanted(const struct http_engine *h)
 		return engine_pulls(h->e);
 	if (*h->script == HO_CAN_PULL)
 		return h->e->pull;
+	if (*h->script == HO_CAN_MEET || *h->script == HO_CAN_CAST)
+		return engine_casts(h->e);
+	if (*h->script == HO_CAST)
+		return casts_now(h);
+	if (*h->script == HO_LOAD || *h->script == HO_LOADED)
+		return !casts_now(h);
 	if (*h->script >= HO_SAMPLE && *h->script <= HO_SAMPLE_LAST)
 		return http_sample(h);
 	return true;
@@ -429,7 +441,7 @@ static void advance(struct http_engine *h)
 {
 	int rc = 0;
 
-	if (http_is_busy(h->http) || h->retry.due_ms)
+	if (http_is_busy(h->http) || h->cast || h->retry.due_ms)
 		return;
 	yield_to_abort(h);
 	if (h->njobs == 0 || h->job[0].waits)
@@ -445,9 +457,21 @@ static void advance(struct http_engine *h)
 		succeed(h);
 	} else if (h->job[0].due_ms <= clock_mono_ms()) {
 		fail(h, http_say(h, -E_TIMEOUT, "no time is left"));
+	} else if (*h->script == HO_CAST) {
+		http_cast_start(h);
 	} else {
 		ask_server(h);
 	}
+}
+
+void http_cast_ended(struct http_engine *h, int rc)
+{
+	if (rc < 0) {
+		fail(h, rc);
+		return;
+	}
+	next_op(h);
+	advance(h);
 }
 
 static struct http_job *find_job(struct http_engine *h, enum engine_call c)
@@ -466,7 +490,7 @@ static void on_soon(void *arg)
 /* A request that is under way ends first: nobody can call it back. */
 static void forget_idle(struct http_engine *h)
 {
-	bool busy = http_is_busy(h->http);
+	bool busy = http_is_busy(h->http) || h->cast;
 
 	forget_jobs(h, busy, -E_AGAIN);
 	if (busy)
@@ -568,6 +592,7 @@ void http_engine_close(struct engine *e)
 	if (!h)
 		return;
 	loop_disarm(e->host->loop, &h->retry);
+	http_cast_free(h->cast);
 	http_free(h->http);
 	free(h);
 	e->own = NULL;

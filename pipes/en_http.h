@@ -32,6 +32,7 @@
 #include "pipes/engine_ops.h"
 
 #define HTTP_CITE 200		/* bytes of a body in a message */
+#define HTTP_CITED (HTTP_CITE + 24)
 #define HTTP_SUM_MAX (16u << 20) /* of a checksum for each tensor and rank */
 #define HTTP_BACKOFF_MIN_MS 50
 #define HTTP_BACKOFF_MAX_MS 2000
@@ -40,10 +41,10 @@ enum http_op {
 	HO_NONE,
 	HO_INFO, HO_SERVER, HO_MODELS, HO_LABEL, HO_ASLEEP, HO_PAUSED,
 	HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD, HO_CAN_LABEL,
-	HO_CAN_SAMPLE, HO_CAN_SUM, HO_CAN_PULL,
+	HO_CAN_SAMPLE, HO_CAN_SUM, HO_CAN_PULL, HO_CAN_MEET, HO_CAN_CAST,
 	HO_PAUSE_KEEP, HO_PAUSE_ABORT,
 	HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
-	HO_PULL, HO_LOAD, HO_LOADED, HO_SUM,
+	HO_PULL, HO_CAST, HO_LOAD, HO_LOADED, HO_SUM,
 	HO_SAMPLE,			/* LOAD_SAMPLES of them in a row */
 	HO_SAMPLE_LAST = HO_SAMPLE + LOAD_SAMPLES - 1,
 	HO_SET, HO_TOLD, HO_RESUME, HO_HEALTH,
@@ -89,6 +90,7 @@ struct http_engine {
 	struct engine *e;
 	const struct http_dialect *d;
 	struct http *http;
+	struct http_cast *cast;		/* under way; or NULL */
 	struct loop_timer retry;
 	struct http_job job[EC_N];
 	unsigned njobs;
@@ -118,11 +120,19 @@ const char *alone_path(const struct engine *e, char out[ENGINE_PATH]);
 void alone_probed(struct http_engine *h);
 void alone_receipt(struct engine *e);
 
+/* en_cast.c: HO_CAST, which is many requests and a broadcast.  Answered by
+ * http_cast_ended(), perhaps from inside; rc < 0: h->why. */
+void http_cast_start(struct http_engine *h);
+void http_cast_free(struct http_cast *c);	/* unanswered; NULL is fine */
+void http_cast_ended(struct http_engine *h, int rc);
+
 enum http_verdict { V_DONE, V_FAILED, V_LACKS, V_BUSY, V_UNKNOWN };
 
 /* en_http_judge.c.  rc and h->why say how it failed. */
 enum http_verdict http_judge(struct http_engine *h, const struct http_reply *r,
 			     int *rc);
+/* "400: BODY": its first bytes, as text that a message may carry. */
+void http_cite(const struct http_reply *r, char out[HTTP_CITED]);
 /* Of the operation at hand. */
 const struct http_row *http_row_of(const struct http_engine *h);
 

@@ -233,8 +233,7 @@ void http_take_sample(struct http_engine *h, const struct doc *values)
 
 /* ---- judging an answer ---- */
 
-/* "400: BODY": its first bytes, as text that a message may carry. */
-static void cite(struct http_engine *h, const struct http_reply *r)
+void http_cite(const struct http_reply *r, char out[HTTP_CITED])
 {
 	char text[HTTP_CITE + 1];
 	size_t n = r->body.n < HTTP_CITE ? r->body.n : HTTP_CITE, k = 0;
@@ -252,7 +251,7 @@ static void cite(struct http_engine *h, const struct http_reply *r)
 		i += len;
 	}
 	text[k] = '\0';
-	http_say(h, 0, "%ld: %s", r->status, k ? text : "(nothing)");
+	snprintf(out, HTTP_CITED, "%ld: %s", r->status, k ? text : "(nothing)");
 }
 
 static enum http_op op_of(const struct http_engine *h)
@@ -325,17 +324,19 @@ static enum http_verdict judge_answer(struct http_engine *h,
 				      const struct http_reply *r, int *rc)
 {
 	bool asks = strcmp(row->method, "OPTIONS") == 0;
+	char said[HTTP_CITED];
 	struct doc *d;
 	enum http_verdict v;
 
 	h->status = r->status;
-	cite(h, r);
+	http_cite(r, said);
+	http_say(h, 0, "%s", said);
 	*rc = -E_IO;
 	if (is_lacking(row, r->status))
 		return V_LACKS;
 	if (asks && (r->status < 300 || r->status == 405)) {
 		*rc = row->take ? row->take(h, NULL) : 0;
-		return V_DONE;
+		return *rc < 0 ? V_FAILED : V_DONE;
 	}
 	d = r->body.n ? doc_parse(r->body) : NULL;
 	if (r->status == 200 || r->status == row->also)

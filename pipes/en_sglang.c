@@ -5,6 +5,7 @@
  */
 #include "pipes/en_http.h"
 #include "common/err.h"
+#include "pipes/nccl_wire.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -120,7 +121,25 @@ static int check_draft(struct http_engine *h, const struct doc *d)
 static int take_server(struct http_engine *h, const struct doc *d)
 {
 	http_take_start(h, doc_at(d, "startup_time"));
+	/* A worker's rank in a group is counted over TP alone. */
+	h->e->live.ranks = 0;
+	if (doc_number(doc_at(d, "pp_size")) < 2 &&
+	    doc_number(doc_at(d, "dp_size")) < 2)
+		h->e->live.ranks = (uint32_t)doc_number(doc_at(d, "tp_size"));
 	return check_draft(h, d);
+}
+
+static int check_ranks(struct http_engine *h, const struct doc *d)
+{
+	uint32_t n = h->e->live.ranks;
+
+	(void)d;
+	if (n > 0 && n < NCCL_RANKS_MAX)
+		return 0;
+	return http_say(h, -E_CONFIG,
+			"its group would be of %u workers: 1 to %d, and no "
+			"pipeline or data parallel ones, can be broadcast to",
+			n, NCCL_RANKS_MAX - 1);
 }
 
 /* Paused servers are not ready; neither are unhealthy ones. */
@@ -187,16 +206,17 @@ static int offer_sample(struct http_engine *h, const struct doc *d)
 		.soft = true, .big = true                                   \
 	}
 
-static const enum http_op probe[] = { HO_INFO,	     HO_SERVER,	   HO_PAUSED,
-				      HO_CAN_PAUSE,  HO_CAN_FLUSH, HO_CAN_LOAD,
-				      HO_CAN_LABEL,  HO_CAN_PULL,  HO_CAN_SUM,
-				      HO_CAN_SAMPLE, HO_NONE };
+static const enum http_op probe[] = { HO_INFO,	    HO_SERVER,	  HO_PAUSED,
+				      HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD,
+				      HO_CAN_LABEL, HO_CAN_PULL,  HO_CAN_MEET,
+				      HO_CAN_CAST,  HO_CAN_SUM,	  HO_CAN_SAMPLE,
+				      HO_NONE };
 static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
 static const enum http_op flush[] = { HO_FLUSH, HO_NONE };
 static const enum http_op pull[] = { HO_PULL, HO_NONE };
-static const enum http_op load[] = { HO_LOAD,	HO_LOADED,     HO_SUM,
-				     HO_SAMPLE, HO_SAMPLE + 1, HO_SAMPLE_LAST,
-				     HO_FLUSH,	HO_NONE };
+static const enum http_op load[] = { HO_CAST,	     HO_LOAD,	HO_LOADED,
+				     HO_SUM,	     HO_SAMPLE, HO_SAMPLE + 1,
+				     HO_SAMPLE_LAST, HO_FLUSH,	HO_NONE };
 static_assert(LOAD_SAMPLES == 3, "as many as there are in load[]");
 /* As load, of what it may not have pulled yet. */
 static const enum http_op swap[] = { HO_PULL,	     HO_LOAD,	HO_LOADED,
@@ -228,6 +248,10 @@ static const struct http_dialect sglang = {
 		[HO_CAN_LOAD] = CAN("/update_weights_from_disk"),
 		[HO_CAN_LABEL] = CAN("/update_weight_version"),
 		[HO_CAN_PULL] = CAN("/pull_weights"),
+		[HO_CAN_MEET] = { .method = "OPTIONS",
+				  .path = "/init_weights_update_group",
+				  .take = check_ranks },
+		[HO_CAN_CAST] = CAN("/update_weights_from_distributed"),
 		[HO_CAN_SUM] = MAY("/weights_checker", offer_sum),
 		[HO_CAN_SAMPLE] = MAY("/get_weights_by_name", offer_sample),
 		[HO_PAUSE_KEEP] = { .method = "POST",

@@ -46,6 +46,7 @@
  * goal->disk_dir has, whole or by deltas, when asked for their receipt, and
  * load that copy.  It knows versions by number alone: it is one registry's,
  * and a number that may have been pulled never means another content.
+ * Others are broadcast to (goal->plan), in a group of each one's own.
  */
 #ifndef WEIR_ENGINE_OPS_H
 #define WEIR_ENGINE_OPS_H
@@ -64,6 +65,8 @@ enum engine_call {
 	EC_N
 };
 const char *engine_call_name(enum engine_call c);	/* "probe" */
+
+struct plan;
 
 /* What of a version the workers of one source rank are to hold. */
 struct engine_share {
@@ -87,6 +90,7 @@ struct engine_goal {
 	bool is_again;			/* content is known: a kept slot will do */
 	bool whole;			/* it comes by load (TR_WHOLE) */
 	const char *disk_dir;		/* of version directories; or NULL */
+	const struct plan *plan;	/* to be broadcast; or NULL */
 	char *place;			/* directory of the version, absolute:
 					 * what a server loads that has no
 					 * store beside it; or NULL */
@@ -161,6 +165,7 @@ struct engine_live {
 	uint8_t offers;			/* the best it can; of the probe */
 	bool paused;			/* when it was probed */
 	uint64_t label;			/* the number it tells; 0: none */
+	uint32_t ranks;			/* workers of a server; 0: unknown */
 	char *previous;			/* directory it served; owned; or NULL */
 	struct digest sum;		/* what it showed */
 	struct digest layout;		/* sums of one layout are comparable */
@@ -229,6 +234,8 @@ void native_ask(struct engine *e, const struct engine_ask *ask,
 void engine_restore(struct engine *e, const struct m_opened_engine *m);
 /* It brings its own copy up to the version, and loads that. */
 bool engine_pulls(const struct engine *e);
+/* It takes it by broadcast: en_cast.c. */
+bool engine_casts(const struct engine *e);
 /* What the receivers serve and the server tells is the same, or newer. */
 bool engine_is_there(const struct engine *e);
 bool engine_is_paused(const struct engine *e);

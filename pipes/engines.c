@@ -249,6 +249,11 @@ bool engine_pulls(const struct engine *e)
 	return e->pull && e->goal->disk_dir;
 }
 
+bool engine_casts(const struct engine *e)
+{
+	return e->alone && e->goal->plan && e->ops->kind == ENGINE_SGLANG;
+}
+
 bool engine_is_there(const struct engine *e)
 {
 	for (uint32_t i = 0; i < e->nparts; i++) {

@@ -10,6 +10,8 @@
  *	<- attach		descriptors of files, by number; no reply
  *	<- join			-> grouped (rank 0: the id), joined (waiting),
  *				joined (formed: probe bytes have flowed)
+ *				(a foreign group's others are no movers:
+ *				it is formed when its communicator stands)
  *	<- offer		-> launched (rank 0: read, broadcast begun),
  *				ack (rank 0: its memory may be used again;
  *				others: written to the files)

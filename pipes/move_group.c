@@ -130,6 +130,14 @@ static void joined(struct move *m, const struct group *g, bool formed)
 	move_send(m, &reply);
 }
 
+static void formed(struct move *m, struct group *g)
+{
+	g->state = GROUP_FORMED;
+	m->forming = NULL;
+	loop_disarm(m->loop, &m->deadline);
+	joined(m, g, true);
+}
+
 static void probed(void *arg)
 {
 	struct group *g = arg;
@@ -143,10 +151,7 @@ static void probed(void *arg)
 			       "were sent");
 		return;
 	}
-	g->state = GROUP_FORMED;
-	m->forming = NULL;
-	loop_disarm(m->loop, &m->deadline);
-	joined(m, g, true);
+	formed(m, g);
 }
 
 static int queue_probe(struct move *m, struct group *g)
@@ -201,7 +206,9 @@ static void look_at_forming(void *arg)
 		loop_arm(m->loop, &m->form, MOVE_FORM_MS);
 		return;
 	}
-	if (rc > 0) {
+	if (rc > 0 && g->is_foreign) {
+		formed(m, g);
+	} else if (rc > 0) {
 		g->state = GROUP_PROBING;
 		rc = queue_probe(m, g);
 	}
@@ -283,7 +290,8 @@ static struct group *add_group(struct move *m, const struct m_join *j)
 			     .world = j->world,
 			     .seq = j->seq,
 			     .ms = j->ms,
-			     .room = j->room };
+			     .room = j->room,
+			     .is_foreign = j->foreign };
 	if (j->id.n)
 		memcpy(g->id.b, j->id.p, NCCL_ID_LEN);
 	m->group = xreallocarray(m->group, m->ngroups + 1, sizeof(*m->group));

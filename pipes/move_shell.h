@@ -32,6 +32,7 @@ struct group {
 	struct nccl_id id;
 	void *comm, *stream;
 	uint64_t seq, ms, room;		/* of its join */
+	bool is_foreign;		/* its others know no probe */
 	uint32_t flying;		/* broadcasts that have not ended */
 	struct tick probed;
 };

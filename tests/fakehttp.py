@@ -9,7 +9,7 @@ one line:
 
     new --kind sglang|vllm --dir DIR --name NAME [--host ADDR] [--served MODEL]
         [--path DIR] [--token KEY] [--arch NAME] [--draft DIR] [--old]
-        [--pull] [--asleep]                               answered by its URL
+        [--pull] [--cast] [--asleep]                      answered by its URL
     end --dir DIR --name NAME                             nobody listens then
 
 DIR/calls gets a line when a request begins, and one when it ends: "NAME begin
@@ -86,6 +86,7 @@ class State:
         self.path = self.args.path
         self.paused = False
         self.asleep = False
+        self.update = None
         self.started = time.monotonic_ns()
         self.sums = {"w": self.path}
 
@@ -181,8 +182,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = target.partition("?")[0]
         name = path.strip("/").replace("/", "_")
         kind = self.state.args.kind
-        old = self.state.args.old and name in self.too_new[kind]
+        old = self.state.args.old and name != "server_info" and name in self.too_new[kind]
         old |= name == "pull_weights" and not self.state.args.pull
+        old |= name.endswith("_group") and not self.state.args.cast
         fn = None if old else getattr(self, kind + "_" + name, None)
         if fn is None:
             return 404, {"detail": "Not Found"}
@@ -197,7 +199,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     # SGLang
 
     too_new = {
-        "sglang": ("model_info", "server_info", "ready", "weights_checker"),
+        "sglang": ("model_info", "server_info", "ready", "weights_checker",
+                   "begin_weight_update", "end_weight_update"),
         "vllm": ("weight_info", "update_weight_version", "is_paused",
                  "weight_checker", "is_sleeping", "reset_encoder_cache"),
     }
@@ -268,6 +271,50 @@ class Handler(http.server.BaseHTTPRequestHandler):
             except (OSError, ValueError, AssertionError) as e:
                 return 400, {"success": False, "message": str(e)}
             return 200, {"success": True, "message": "Success"}
+        return ("POST",), run
+
+    # A group, and what comes by it: DIR/NAME.got has what was loaded last.
+
+    def sglang_init_weights_update_group(self):
+        def run():
+            import fakecast
+            self.state.worker = fakecast.Worker(json.loads(self.body))
+            return 200, {"success": True, "message": "Succeeded."}
+        return ("POST",), run
+
+    def sglang_begin_weight_update(self):
+        def run():
+            self.state.update = {}
+            return 200, {"success": True, "message": ""}
+        return ("POST",), run
+
+    def sglang_update_weights_from_distributed(self):
+        def run():
+            import fakecast
+            args = self.state.args
+            if self.state.update is None and not args.old:
+                return 400, {"success": False, "message": "not begun"}
+            self.state.update = self.state.update or {}
+            q = json.loads(self.body)
+            self.state.update.update(self.state.worker.take(q))
+            self.state.sums = got = fakecast.lines(self.state.update)
+            with open(os.path.join(args.dir, args.name + ".got"), "w",
+                      encoding="utf-8") as f:
+                f.write("\n".join(got) + "\n")
+            return 200, {"success": True, "message": "Succeeded."}
+        return ("POST",), run
+
+    def sglang_end_weight_update(self):
+        def run():
+            self.state.update = None
+            return 200, {"success": True, "message": ""}
+        return ("POST",), run
+
+    def sglang_destroy_weights_update_group(self):
+        def run():
+            self.state.worker.leave()
+            self.state.update = None
+            return 200, {"success": True, "message": ""}
         return ("POST",), run
 
     def sglang_weights_checker(self):
@@ -444,6 +491,7 @@ def parser():
     p.add_argument("--draft", default="")
     p.add_argument("--old", action="store_true")
     p.add_argument("--pull", action="store_true")
+    p.add_argument("--cast", action="store_true")
     p.add_argument("--asleep", action="store_true")
     return p
 

@@ -65,6 +65,9 @@ order() {
 		-e 's#^([^ ]*) POST /(flush_cache|reset_prefix).*#\1 flush#' \
 		-e 's#^([^ ]*) POST /reset_(mm|encoder)_cache.*#\1 \2#' \
 		-e 's#^([^ ]*) POST /pull_weights.*#\1 pull#' \
+		-e 's#^([^ ]*) POST /update_weights_from_distrib.*#\1 cast#' \
+		-e 's#^([^ ]*) POST /(init|destroy)_weights_upd.*#\1 \2#' \
+		-e 's#^([^ ]*) POST /(begin|end)_weight_update.*#\1 \2#' \
 		-e 's#^([^ ]*) POST /(update_weights_from|collective).*#\1 load#' \
 		-e 's#^([^ ]*) POST /weights?_checker.*#\1 sum#' \
 		-e 's#^([^ ]*) POST /update_weight_version.*#\1 label#' \
