@@ -18,6 +18,15 @@ load helpers
 	refute_output --partial "$first"
 }
 
+@test "with --aims the same seed is another world, and none breaks an invariant" {
+	run -0 "$BUILD/tests/sim/sim" --seed=7
+	first=$(grep '^trace' <<<"$output")
+	run -0 "$BUILD/tests/sim/sim" --seed=7 --aims
+	refute_output --partial "$first"
+	run -0 "$BUILD/tests/sim/sim" --seeds=100 --aims
+	assert_output --partial '100 seeds, 0 broken'
+}
+
 @test "a seed that breaks says how it is run again, with the fewest faults" {
 	local args
 

@@ -39,7 +39,7 @@ const char *world_fault_name(enum fault_kind k)
 	return fault_names[k];
 }
 
-static bool is_engine_fault(enum fault_kind k)
+bool world_is_of_engine(enum fault_kind k)
 {
 	return k == FAULT_KILL_ENGINE || k == FAULT_STOP_ENGINE ||
 	       k == FAULT_LIE || k == FAULT_SERVER;
@@ -49,7 +49,7 @@ static struct proc *target(const struct fault *f)
 {
 	struct push *p = &world.push[f->push];
 
-	if (is_engine_fault(f->kind))
+	if (world_is_of_engine(f->kind))
 		return world.engine[f->who];
 	if (f->kind == FAULT_DISK && f->who >= STAGE_N)
 		return world.engine[f->who - STAGE_N];
@@ -282,7 +282,7 @@ void world_make_fault(struct rng *r, struct fault *f)
 	f->steps = rng_below(r, rng_one_in(r, 2) ? 60 : 400);
 	f->len = length(r);
 	f->who = (uint32_t)(STAGE_PLAN + rng_below(r, STAGE_N - STAGE_PLAN));
-	if (is_engine_fault(f->kind))
+	if (world_is_of_engine(f->kind))
 		f->who = (uint32_t)rng_below(r, world.engines);
 	else if (f->kind == FAULT_DISK && rng_one_in(r, 2))
 		f->who = STAGE_N + (uint32_t)rng_below(r, world.engines);

@@ -397,8 +397,11 @@ void kern_begin(uint64_t seed)
 {
 	FILE *t = sim.trace;
 	int mutant = sim.mutant;
+	bool aims = sim.aims;
 
-	sim = (struct sim){ .trace = t, .mutant = mutant, .seed = seed };
+	sim = (struct sim){
+		.trace = t, .mutant = mutant, .aims = aims, .seed = seed
+	};
 	sim.rng.s = seed * 0x2545f4914f6cdd1du + 1;
 	sim.now = SIM_S;
 	sim.wall0 = 1764547200 * SIM_S;

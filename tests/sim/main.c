@@ -8,6 +8,8 @@
  *--check without the rarest
  *	sim --is-slow				0: yes, with sanitizers
  *	sim --coverage ...			what was crossed, and how often
+ *	sim --aims ...				three of four seeds aim at rows
+ *						that are seldom crossed
  *
  * 0: no invariant was broken (with --mutants: each mutant broke one).
  */
@@ -120,6 +122,8 @@ static void explain(const struct conf *c, const struct tally *t)
 	print_only(only);
 	if (c->mutant)
 		printf(" --mutant=%s", c->mutant);
+	if (sim.aims)
+		printf(" --aims");
 	printf(" --trace\n");
 }
 
@@ -313,6 +317,7 @@ static const struct option options[] = {
 	{ "mutant", required_argument, NULL, 'm' },
 	{ "mutants", no_argument, NULL, 'M' },
 	{ "coverage", no_argument, NULL, 'c' },
+	{ "aims", no_argument, NULL, 'i' },
 	{ "trace", no_argument, NULL, 't' },
 	{ 0 },
 };
@@ -346,6 +351,9 @@ static bool take(struct conf *c, int o)
 		return true;
 	case 'c':
 		c->coverage = true;
+		return true;
+	case 'i':
+		sim.aims = true;
 		return true;
 	case 't':
 		sim.trace = stdout;

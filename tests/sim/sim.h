@@ -114,6 +114,7 @@ struct sim {
 	char why[512];
 	FILE *trace;
 	int mutant;
+	bool aims;		/* see aims.c */
 };
 extern struct sim sim;
 

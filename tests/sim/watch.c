@@ -123,7 +123,10 @@ static void begun(struct seen_engine *e, const struct asked *a)
 		return;
 	e->begun = true;
 	e->begun_epoch = a->by.epoch;
-	e->sealed = e->gave_receipt = e->failed = e->out = false;
+	e->sealed = e->gave_receipt = e->failed = false;
+	/* One that was excluded may yet say that it has begun. */
+	if (e->out_of != e->push)
+		e->out = false;
 	e->lied = e->lied_ack = false;
 	e->version = a->version;
 	memset(e->held, 0, sizeof e->held);
@@ -256,9 +259,12 @@ static uint64_t seq_of(const struct msg *m)
 	}
 }
 
-/* Is it answered when its hook has ended, whatever has begun meanwhile? */
-static bool is_of_gate(const struct asked *a)
+/* Is it answered when its hook has ended, whatever has begun meanwhile?  A
+ * swap if that is of the same run, whose swaps are all of one version. */
+static bool is_of_gate(const struct seen_engine *e, const struct asked *a)
 {
+	if (a->type == M_swap)
+		return a->by.epoch == e->epoch && !e->closed;
 	return a->type == M_pause || a->type == M_resume;
 }
 
@@ -277,7 +283,7 @@ void watch_from_engine(uint32_t i, const void *conn, const struct msg *m,
 	a = seq ? find_asked(e, conn, seq) : NULL;
 	if (!a)
 		return;
-	if (a->stale || (!is_of_gate(a) && is_stale(e, a)))
+	if (a->stale || (!is_of_gate(e, a) && is_stale(e, a)))
 		sim_break("I10",
 			  "engine-%u answers a %s of epoch %llu, %s.%u, and "
 			  "has acted on epoch %llu, instance %u%s",

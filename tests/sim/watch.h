@@ -39,6 +39,7 @@ struct seen_engine {
 	/* Of the run that it has begun. */
 	bool begun, sealed, gave_receipt, failed, out, lied;
 	bool lied_ack;	/* to a transfer that lives */
+	uint32_t out_of;	/* out: of which push */
 	uint64_t version, begun_epoch;
 	struct digest received;
 	bool held[BUCKETS_MAX];

@@ -226,6 +226,12 @@ static void transfer_sent(struct seen_run *r, const struct push *p,
 	}
 }
 
+static void exclude(const struct push *p, uint32_t e)
+{
+	engine_of(p, e)->out = true;
+	engine_of(p, e)->out_of = p->index;
+}
+
 static void link_sent(struct proc *proc, struct seen_run *r,
 		      const struct msg *m)
 {
@@ -237,7 +243,7 @@ static void link_sent(struct proc *proc, struct seen_run *r,
 		transfer_sent(r, p, m);
 	else if (m->type == M_exclude && strcmp(proc->name, "commit") == 0 &&
 		 m->exclude.engine < p->nfleet)
-		engine_of(p, m->exclude.engine)->out = true;
+		exclude(p, m->exclude.engine);
 }
 
 /* An abort counts from whom the last hello came: an older instance is not

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define SLOW_ONE_IN 50 /* of a pool's jobs, mostly */
+#define AIMED_OF 4     /* seeds, all but one are aimed */
 
 struct world world;
 
@@ -162,6 +163,8 @@ bool world_run(uint64_t seed, uint64_t only)
 	net_begin();
 	world = (struct world){ .only = only, .now = (uint32_t)-1 };
 	choose_world(&r);
+	if (sim.aims && seed % AIMED_OF)
+		world_aim(&r, seed - seed / AIMED_OF);
 	build(&r);
 	servers_begin();
 	watch_begin();
