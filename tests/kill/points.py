@@ -30,7 +30,7 @@ class Story:
 
     def __init__(self, args, name, worker):
         self.args, self.name = args, name
-        self.base = f"{args.dir}/{name[0]}{worker}"
+        self.base = f"{args.dir}/{name[:2]}{worker}"
         self.n = 0
         self.fleet = self.reader = None
         self.options = PUSH
