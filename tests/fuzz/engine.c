@@ -117,21 +117,22 @@ void fuzz_engine(struct slice in)
 	engine_init(&e, &(struct fence){ .epoch = 0 });
 	while (in.n > 0) {
 		enum en_ev on = (enum en_ev)(fuzz_number(&in, 1) % EN_NEV);
-		unsigned who = (unsigned)fuzz_number(&in, 1), token;
+		unsigned who = (unsigned)fuzz_number(&in, 1), flags;
 		struct en_event ev = {
 			.on = on,
 			.epoch = fuzz_number(&in, 1),
 			.version = fuzz_number(&in, 1),
 			.content = { { (uint8_t)(fuzz_number(&in, 1) & 1) } },
 			.buckets = (uint32_t)fuzz_number(&in, 1) & 3,
-			.token = (token = (unsigned)fuzz_number(&in, 1)) & 3,
-			.whole = token >> 2 & 1,
 			.lease_ms = 1000,
 			.workers = 1,
 			.code = -E_IO,
 			.cause = text,
 		};
 
+		flags = (unsigned)fuzz_number(&in, 1);
+		ev.token = flags & 3;
+		ev.whole = flags >> 2 & 1;
 		snprintf(text, sizeof text, "%u",
 			 (unsigned)fuzz_number(&in, 1));
 		if (!can_come(on) || (on < EN_NREQ && !admitted(on, &ev, who)))
