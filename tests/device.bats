@@ -32,10 +32,13 @@ dpush() { push "$@" --bucket-size 512KiB >"$T/push.out" 2>"$T/push.err"; }
 
 # consumer NAME [DEVICE]: told by tell(); its answers are $T/NAME.out.
 consumer() {
+	local to
+
 	mkfifo "$T/$1.in"
 	start "$1" bash -c 'exec "$@" <"$0"' "$T/$1.in" \
 		"$BUILD/tests/devclient" "$T/a" "${@:2}"
-	exec {IN[$1]}>"$T/$1.in"
+	exec {to}>"$T/$1.in"
+	IN[$1]=$to
 	: >"$T/$1.asked"
 	answered "$1"
 }

@@ -216,8 +216,8 @@ static void check_mover(void)
 	solo.loop = loop_new();
 	solo.limit.fn = solo_expired;
 	loop_arm(solo.loop, &solo.limit, TR_PATIENCE_MS);
-	BUG_ON(mover_start(&solo.mover, solo.loop, &mover_nccl, &solo_ops, NULL) <
-	       0);
+	BUG_ON(mover_start(&solo.mover, solo.loop, &mover_nccl, &solo_ops,
+			   NULL) < 0);
 	solo_join(
 		(struct m_join){ .group = 1, .rank = 3, .world = 3, .id = id },
 		1);
