@@ -140,6 +140,12 @@ GUARD(wants_swap)
 	return e->pending[EN_SWAP];
 }
 
+GUARD(wants_served_swap)
+{
+	(void)ev;
+	return e->pending[EN_SWAP] && is_served(e, &e->swap);
+}
+
 GUARD(wants_good_swap)
 {
 	(void)ev;
@@ -476,6 +482,12 @@ ACT(publish)
 	engine_push(e, EN_DO_PUBLISH);
 }
 
+ACT(say_swapped)
+{
+	(void)ev;
+	engine_reply(e, EN_SWAP);
+}
+
 ACT(refuse_waiting_swap)
 {
 	(void)ev;
@@ -542,6 +554,7 @@ static const struct fsm_edge gate_edges[] = {
 	ROW(EN_PAUSED, EN_RESUME, token_fits, hook_resume, EN_RESUMING, NULL),
 	ROW(EN_PAUSED, EN_CANCEL, NULL, hook_resume, EN_RESUMING, NULL),
 	ROW(EN_PAUSED, EN_LEASE_END, NULL, hook_resume, EN_RESUMING, NULL),
+	ROW(EN_PAUSED, EN_GO, wants_served_swap, say_swapped, EN_PAUSED, NULL),
 	ROW(EN_PAUSED, EN_GO, wants_good_swap, publish, EN_SWAPPING, NULL),
 	ROW(EN_PAUSED, EN_GO, wants_swap, refuse_waiting_swap, EN_PAUSED,
 	    NULL),

@@ -49,6 +49,14 @@ sealed/swapping published            -> sealed/swapping hook-swap
 sealed/swapping hook-ok              -> idle/resuming reply:swap hook-resume
 idle/resuming   hook-ok              -> idle/open lease-off pause-ends reply:resume
 
+story a swap that came too early, of what is served: it is done, and said again
+idle/open       serving v=4 c=4      -> idle/open
+idle/open       pause                -> idle/pausing hook-pause
+idle/pausing    swap v=4 c=4         -> idle/pausing
+idle/pausing    resume               -> idle/pausing
+idle/pausing    hook-ok              -> idle/resuming pause-applies lease reply:pause reply:swap hook-resume
+idle/resuming   hook-ok              -> idle/open lease-off pause-ends reply:resume
+
 story a swap that came too early and is wrong is refused when its turn comes
 idle/open       pause                -> idle/pausing hook-pause
 idle/pausing    swap v=2             -> idle/pausing
