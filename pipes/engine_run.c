@@ -106,7 +106,6 @@ void shell_refuse(struct shell *sh, const struct asker *to, int code,
 		  uint32_t bucket, const char *cause)
 {
 	struct msg m = { .type = M_refused };
-	char text[LOG_LINE_MAX];
 
 	if (log_few(&sh->refusals, LOG_INFO))
 		log_info("refused: %s", cause);
@@ -115,8 +114,7 @@ void shell_refuse(struct shell *sh, const struct asker *to, int code,
 		.boot = slice_of(sh->store.boot),
 		.code = (uint8_t)-code,
 		.bucket = bucket,
-		/* It may have been cut in the middle of a character. */
-		.cause = msg_text(text, sizeof text, cause),
+		.cause = slice_of(cause),
 	};
 	shell_answer(sh, to, &m);
 }

@@ -55,23 +55,6 @@ static const char *text_fault(struct slice s, uint32_t max)
 	return msg_is_text(s) ? NULL : "not UTF-8 without control characters";
 }
 
-struct slice msg_text(char *out, size_t size, const char *text)
-{
-	size_t left = strlen(text), n = 0, len;
-
-	for (; left; text += len, left -= len) {
-		size_t good = utf8_print_len(text, left);
-
-		len = good ? good : 1;
-		if (n + len >= size)
-			break;
-		memcpy(out + n, good ? text : "?", len);
-		n += len;
-	}
-	out[n] = '\0';
-	return (struct slice){ out, n };
-}
-
 /* ---- encoding ---- */
 
 static int write_buf(void *out, const char *p, size_t n)
@@ -83,11 +66,33 @@ static int write_buf(void *out, const char *p, size_t n)
 static int pack_record(msgpack_packer *pk, const struct record *r,
 		       const char *body);
 
+/* Cut between characters; what is none is a '?'. */
+static void pack_line(msgpack_packer *pk, struct slice s, uint32_t max)
+{
+	struct buf b = { 0 };
+
+	while (s.n) {
+		size_t good = utf8_print_len(s.p, s.n), len = good ? good : 1;
+
+		if (b.n + len > max)
+			break;
+		buf_add(&b, good ? s.p : "?", len);
+		s.p += len;
+		s.n -= len;
+	}
+	msgpack_pack_str_with_body(pk, b.p, b.n);
+	buf_release(&b);
+}
+
 static int pack_str(msgpack_packer *pk, struct slice s, uint32_t max,
 		    const struct record *r, const struct field *f)
 {
 	const char *fault = text_fault(s, max);
 
+	if (fault && f->mends) {
+		pack_line(pk, s, max);
+		return 0;
+	}
 	if (fault)
 		return fail(r, f, fault);
 	msgpack_pack_str_with_body(pk, s.p, s.n);

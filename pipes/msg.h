@@ -52,6 +52,7 @@ const char *proof_name(unsigned p);
 #define I64(f, text)			int64_t f;
 #define FLAG(f, text)			bool f;
 #define STR(f, max, text)		struct slice f;
+#define LINE(f, max, text)		struct slice f;
 #define BIN(f, max, text)		struct slice f;
 #define DIG(f, text)			struct digest f;
 #define REC(f, sub, text)		struct m_##sub f;
@@ -100,9 +101,6 @@ bool msg_is_strange(struct msg_arena *a, struct slice frame, uint64_t *seq);
 
 /* May a STR hold it, but for its length? */
 bool msg_is_text(struct slice s);
-/* A lent copy of text that any STR of size - 1 bytes takes: cut between
- * characters, what is no UTF-8 or a control character becomes '?'. */
-struct slice msg_text(char *out, size_t size, const char *text);
 
 const char *msg_name(enum msg_type t);		/* "hello"; NULL if unknown */
 uint64_t msg_table_hash(void);			/* of names, numbers, limits */

@@ -30,6 +30,9 @@
 #ifndef STR
 #define STR(f, max, text)
 #endif
+#ifndef LINE
+#define LINE(f, max, text)
+#endif
 #ifndef BIN
 #define BIN(f, max, text)
 #endif
@@ -60,6 +63,7 @@
 #undef I64
 #undef FLAG
 #undef STR
+#undef LINE
 #undef BIN
 #undef DIG
 #undef REC

@@ -34,6 +34,7 @@
 #define I64(f, text)		FIELD(f, text, F_I64, .max = 0)
 #define FLAG(f, text)		FIELD(f, text, F_FLAG, .max = 0)
 #define STR(f, m, text)		FIELD(f, text, F_STR, .max = m)
+#define LINE(f, m, text)	FIELD(f, text, F_STR, .max = m, .mends = true)
 #define BIN(f, m, text)		FIELD(f, text, F_BIN, .max = m)
 #define DIG(f, text)		FIELD(f, text, F_DIG, .max = DIGEST_LEN)
 #define REC(f, s, text)		FIELD(f, text, F_REC, .sub = record_##s)

@@ -22,6 +22,7 @@ struct field {
 	enum field_type type;
 	uint32_t max;			/* bytes of STR and BIN, else elements */
 	uint32_t len;			/* bytes of one of STRS */
+	bool mends;			/* STR: LINE */
 	size_t off;			/* in the record's struct */
 	record_fn *sub;			/* of REC and LIST */
 };

@@ -4,6 +4,7 @@
 #include "pipes/stage_priv.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BYE_MS 1000 /* for upstream to take the verdict */
@@ -115,50 +116,20 @@ bool stage_nothing_opened(const struct stage *s)
 	return s->run.instance == 1 || !stage_was_there(s, DOWN);
 }
 
-static bool can_travel(const char *text)
-{
-	struct msg m = { .type = M_failed };
-	struct buf b = { 0 };
-	int was = log_quiet_thread(1);
-	int rc;
-
-	m.failed.cause = slice_of(text);
-	rc = msg_pack(&b, &m);
-	log_quiet_thread(was);
-	buf_release(&b);
-	return rc == 0;
-}
-
-/* log_cause() as a field can carry it; lent until the next call. */
-static struct slice stage_cause(void)
-{
-	static char text[LOG_LINE_MAX];
-
-	snprintf(text, sizeof text, "%s", log_cause());
-	for (char *s = text; *s; s++)
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			*s = ' ';
-	if (can_travel(text))
-		return slice_of(text);
-	/* Not UTF-8: a file name perhaps. */
-	for (char *s = text; *s; s++)
-		if ((unsigned char)*s >= 0x80)
-			*s = '?';
-	return slice_of(text);
-}
-
 void stage_end_early(struct stage *s, int code)
 {
 	struct msg m = { .type = M_verdict };
+	char *cause = xstrdup(log_cause());
 	int was = log_quiet_thread(1);
 
 	m.verdict.exit = (uint8_t)code;
-	m.verdict.cause = stage_cause();
+	m.verdict.cause = slice_of(cause);
 	if (run_verdict_write(&s->run, &m) < 0)
 		log_debug("verdict: %s", log_cause());
 	log_quiet_thread(was);
 	/* What ended us is what the next stage is told. */
-	log_adopt_cause(E_AGAIN, m.verdict.cause.p);
+	log_adopt_cause(E_AGAIN, cause);
+	free(cause);
 }
 
 static void end_alone(struct stage *s, const struct m_failed *f)
@@ -187,12 +158,14 @@ static void fail(struct stage *s, const struct msg *m)
 void stage_fail(struct stage *s, int rc, uint32_t engine, uint32_t bucket)
 {
 	struct msg m = { .type = M_failed };
+	char *cause = xstrdup(log_cause());
 
 	m.failed.engine = engine;
 	m.failed.bucket = bucket;
 	m.failed.code = (uint8_t)-rc;
-	m.failed.cause = stage_cause();
+	m.failed.cause = slice_of(cause);
 	fail(s, &m);
+	free(cause);
 }
 
 void stage_fail_signal(struct stage *s, int signo)

@@ -548,14 +548,30 @@ static void test_text(void)
 	buf_release(&long_text);
 }
 
-static void test_clean_text(void)
+/* What said, as the cause of a refusal. */
+static void caused(const char *said, size_t n, const char *arrives,
+		   const char *name)
 {
-	char out[8];
+	struct buf frame = { 0 };
+	struct msg m = { .type = M_refused }, got;
 
-	eq_str(msg_text(out, sizeof out, "a\nb\xff").p, "a?b?", "cleaned");
-	eq_str(msg_text(out, sizeof out, "12345\xe2\x82\xac").p, "12345",
-	       "cut between characters");
-	eq_str(msg_text(out, sizeof out, "").p, "", "nothing is text");
+	m.refused.cause = (struct slice){ said, n };
+	ok(msg_pack(&frame, &m) == 0, "packed: %s", name);
+	ok(msg_unpack(&got, &arena, buf_slice(&frame)) == 0, "read: %s", name);
+	ok(slice_eq(got.refused.cause, slice_of(arrives)), "%s", name);
+	buf_release(&frame);
+}
+
+static void test_lines(void)
+{
+	struct buf most = repeat("n", 1, 2047), cut = repeat("n", 1, 2047);
+
+	caused("a\nb\xff", 4, "a?b?", "what is no text is a question mark");
+	caused("", 0, "", "nothing is text");
+	buf_add(&most, "\xe2\x82\xac", 3);
+	caused(most.p, most.n, buf_cstr(&cut), "cut between characters");
+	buf_release(&most);
+	buf_release(&cut);
 }
 
 /* ---- what is too large to send ---- */
@@ -641,7 +657,7 @@ int main(int argc, char **argv)
 	test_strange();
 	test_shortest();
 	test_text();
-	test_clean_text();
+	test_lines();
 	test_pack_limits();
 	test_pages();
 	msg_arena_release(&arena);
