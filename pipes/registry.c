@@ -172,6 +172,23 @@ static int attach(struct registry *r)
 	return read_epoch(r);
 }
 
+/* The id is there before the epoch: where only that is, it was lost, and a
+ * new one would be a stranger to all engines. */
+static int ensure_id(struct registry *r)
+{
+	bool was_used = faccessat(r->dirfd, "epoch", F_OK, 0) == 0;
+
+	if (faccessat(r->dirfd, "id", F_OK, 0) == 0)
+		return 0;
+	if (was_used)
+		return log_error(E_DATA,
+				 "registry %s was in use, and its id is gone: "
+				 "restore that, or give a fresh directory and "
+				 "--adopt its engines",
+				 r->path);
+	return make_id(r);
+}
+
 int registry_make(struct registry *r, const char *path)
 {
 	int rc;
@@ -190,8 +207,7 @@ int registry_make(struct registry *r, const char *path)
 	if (rc < 0)
 		goto fail;
 	step("versions");
-	if (faccessat(r->dirfd, "id", F_OK, 0) < 0)
-		rc = make_id(r);
+	rc = ensure_id(r);
 	if (rc == 0)
 		rc = attach(r);
 	if (rc == 0)

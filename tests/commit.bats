@@ -636,6 +636,17 @@ killed_behind_decision() {
 	assert_equal "$(requests e0 | grep -o begin)" begin
 }
 
+@test "a registry that lost its id is no new one, whose engines would refuse it" {
+	engine e0
+	run push "$(at e0)"
+	assert_success
+	rm "$T/reg/id"
+	run --separate-stderr push "$(at e0)"
+	one_line_error 65 "registry $T/reg was in use, and its id is gone"
+	assert_not_exist "$T/reg/id"
+	assert_equal "$(requests e0 | grep -o begin)" begin
+}
+
 @test "FS-02 a registry that cannot be written touches no engine" {
 	engine e0
 	mkdir -m 0700 "$T/reg"
