@@ -560,7 +560,11 @@ static int rewrite(struct shard *s, struct slotfile *received)
 	buf_release(&head);
 	if (rc >= 0)
 		rc = work_all(s);
-	return rc < 0 ? rc : put_in_place(s, received);
+	if (rc >= 0)
+		rc = put_in_place(s, received);
+	if (rc < 0)
+		unlinkat(s->a->q->dirfd, TMP_NAME, 0);
+	return rc;
 }
 
 /* The slot's own descriptor and map, if it still has them. */

@@ -216,7 +216,8 @@ converting() {
 	wait_for test ! -e "$T/a/staging/000001"
 	converting two
 	stop a
-	assert_exist "$T/a/staging/000001/.weir-fp8"
+	assert_exist "$T/a/staging/000001"
+	assert_not_exist "$T/a/staging/000001/.weir-fp8"
 	kill "$(pid_of two)"
 	wait_for_end "$(pid_of two)" || true
 	run grep -c 'post-load fp8: 1 of' "$T/a.err"
