@@ -35,13 +35,15 @@ without_memory() {
 
 @test "I9 I11 a push that has no memory left ends as its run does" {
 	checkpoint "$T/one" --size 256KiB --seed 1
-	engine a
+	touch "$T/hold"
+	printf '%s\n' "touch '$T/loading'" \
+		"while [ -e '$T/hold' ]; do sleep 0.05; done" >"$T/post.sh"
+	engine a --post-load "sh '$T/post.sh'"
 	fleet a
 	mkdir -m 0700 "$T/r"
 	# Before the decision it is an abort.
-	kill -STOP "$(pid_of a)"
-	run --separate-stderr without_memory "$T/r/transfer.endpoint"
-	kill -CONT "$(pid_of a)"
+	run --separate-stderr without_memory "$T/loading"
+	rm "$T/hold"
 	assert_failure 1
 	[[ $stderr == *"weir-push["*"] error out of memory"* ]]
 	run decided 1
