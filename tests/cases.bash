@@ -129,10 +129,3 @@ spoiled() {
 	rm -rf "$T/bad"
 	python3 "$SRC/tests/fixtures/mkbad.py" "$1" "$T/bad" >/dev/null
 }
-
-# Sanitizers reserve address space and keep freed memory.
-skip_if_sanitized() {
-	if grep -q __asan_init "$BUILD/weir-engine"; then
-		skip "built with a sanitizer"
-	fi
-}

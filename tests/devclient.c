@@ -2,20 +2,24 @@
  * devclient.c - a consumer of device slots that does as it is told.
  *
  *	devclient STORE [DEVICE], then lines on stdin:
- *	map	wait MS		change MS	dump FILE	copy release
- *live
+ *	map	wait MS		change MS	dump FILE	copy
+ *	release	live		fork
  *
  * Each line is answered by one: "ok ...", or "no ..." with the reason.  dump
  * writes "NAME DTYPE DIMS BYTES" and the bytes of each tensor, in name order;
- * copy copies the first one on the device and says how fast, in GB/s.
+ * copy copies the first one on the device and says how fast, in GB/s; fork
+ * leaves a child that has all descriptors and does nothing.
  */
 #include "share/client/weir-client.h"
 
 #include <cuda_runtime_api.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct weir_client *c;
 static struct weir_view *v;
@@ -95,6 +99,17 @@ static int map(void)
 	return rc;
 }
 
+static int fork_child(void)
+{
+	pid_t pid = fork();
+
+	if (pid != 0)
+		return pid < 0 ? -1 : 0;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;)
+		pause();
+}
+
 static void obey(char *line)
 {
 	if (strcmp(line, "map") == 0) {
@@ -117,6 +132,8 @@ static void obey(char *line)
 		answer(0, 0);
 	} else if (strcmp(line, "live") == 0) {
 		answer(0, (unsigned)weir_is_live(c));
+	} else if (strcmp(line, "fork") == 0) {
+		answer(fork_child(), 0);
 	}
 }
 

@@ -144,6 +144,8 @@ maps() {
 	maps c "$T/one" 1
 	kill_engine a
 	wait_for live_is c 0
+	tell c "change 60000" "ok 0"
+	tell c map "no .*no version is published"
 	rm -f "$T/a.sock" "$T/a.sock.fd"
 	engine a --device 0
 	tell c "wait 60000" "ok 1"
@@ -153,6 +155,81 @@ maps() {
 	dpush "$T/two"
 	tell c release ok
 	maps c "$T/two" 2
+}
+
+@test "device: who waits is told that the mover was killed, and takes nothing from it" {
+	engine a --device 0
+	dpush "$T/one"
+	consumer c
+	consumer d
+	maps c "$T/one" 1
+	tell c "change 60000"
+	kill -KILL "$(mover_pid)"
+	answered c
+	run tail -n 1 "$T/c.out"
+	assert_output "ok 0"
+	tell d "wait 0" "no no other version"
+	tell d map "no .*no version is published"
+	wait_for is_dead "$(pid_of a)"
+}
+
+mover_pid() { leftover_processes | awk '/[w]eir-move-slot/ { print $1 }'; }
+
+@test "device: a child that a consumer has forked holds nothing that it released" {
+	engine a --device 0 --load-timeout 30s
+	dpush "$T/one"
+	consumer c
+	tell c map "ok 1"
+	tell c fork ok
+	tell c release ok
+	dpush "$T/two"
+	dpush "$T/three"
+	maps c "$T/three" 3
+}
+
+# text_is ENTRY...: of the slot with version 1; its head is left as it was.
+text_is() {
+	python3 - "$T/a/device" "$@" <<-'END'
+	import os, sys
+	for name in "01":
+	    path = os.path.join(sys.argv[1], name)
+	    if os.path.exists(path):
+	        head = open(path, "rb").read().split(b"\0")[0].split(b" ")
+	        head[2] = b"%d" % (len(sys.argv) - 2)
+	        text = [b" ".join(head)] + [a.encode() for a in sys.argv[2:]]
+	        open(path, "wb").write(b"".join(t + b"\0" for t in text))
+	END
+}
+
+@test "device: a slot whose text is broken is refused by the consumer" {
+	local entry
+
+	engine a --device 0
+	dpush "$T/one"
+	consumer c
+	text_is "0 8 BF16 2,2 x"
+	tell c map "ok 1"
+	tell c release ok
+	for entry in "0 8 BF16 2,2" "0 8 BF16 2," "0 8 BF16 -" "0 8 BF16" \
+		"0 8" "" "0 8 BF16 x 2" "0 999999999999 BF16 2 x" \
+		"0 8 BF16 $(printf '1,%.0s' {1..64})1 x"; do
+		text_is "$entry"
+		tell c map "no .* is no tensor"
+	done
+	sed -i '1s/[0-9]*\x00/1\x00/' "$T"/a/device/[01]
+	tell c map "no .*what is in the slot cannot be read"
+}
+
+@test "device: a page that is being made is none yet" {
+	mkdir -p "$T/a/device"
+	: >"$T/a/device/page"
+	run "$BUILD/tests/devclient" "$T/a"
+	assert_failure
+	assert_output --partial "weir-engine has just begun"
+	truncate -s 4096 "$T/a/device/page"
+	run "$BUILD/tests/devclient" "$T/a"
+	assert_failure
+	assert_output --partial "weir-engine has just begun"
 }
 
 live_is() {
@@ -201,10 +278,7 @@ live_is() {
 }
 
 # Of the mover that has the device.
-open_files() {
-	leftover_processes | awk '/[w]eir-move-slot/ { print $1 }' |
-		while read -r pid; do find "/proc/$pid/fd"; done | wc -l
-}
+open_files() { find "/proc/$(mover_pid)/fd" | wc -l; }
 
 @test "device: two versions that do not fit are refused, with need and have" {
 	WEIR_STANDIN_MEMORY=$((3 << 20)) engine a --device 0
@@ -283,6 +357,7 @@ open_files() {
 }
 
 @test "device: what is packed for a device runs over the stand-ins, and says so" {
+	skip_if_sanitized
 	"$SRC/tests/gpu/pack" "$BUILD" "$T/pack.tar.gz" 2>&1
 	tar -C "$T" -xzf "$T/pack.tar.gz"
 	run env WEIR_GPU_MIB=16 WEIR_GPU_VERSIONS=5 \

@@ -11,6 +11,7 @@
 #include <weir-client.h>
 
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -42,19 +43,22 @@ int main(int argc, char **argv)
 	struct weir_client *c = NULL;
 	struct weir_view *v;
 	uint32_t word = 0;
+	int rc;
 
 	if (argc < 2 || weir_open(&c, argv[1], -1) < 0)
 		return fail(c);
-	while (left-- != 0) {
+	while (left != 0) {
 		while (weir_wait(c, word, 1000) < 0)
 			;
-		if (weir_map(c, &v) < 0)
+		rc = weir_map(c, &v);
+		if (rc == -EAGAIN)
+			continue;
+		if (rc < 0)
 			return fail(c);
 		use(v);
 		word = v->word;
-		while (left != 0 && weir_is_live(c) &&
-		       weir_wait_change(c, word, 1000) < 0)
-			;
+		if (--left != 0)
+			weir_wait_change(c, word, -1);
 		weir_release(v);
 	}
 	weir_close(c);

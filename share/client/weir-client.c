@@ -24,7 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TRIES 1000 /* to read a page that is not being written */
+#define TRIES 1000   /* to read a page that is not being written */
+#define LOOK_MS 1000 /* between two looks at whether the engine lives */
 #define DIMS_MAX 64
 #define TEXT_MAX ((off_t)1 << 32)
 
@@ -39,6 +40,7 @@ struct view {
 	struct weir_view v; /* first */
 	void *memory;
 	int lock_fd, device;
+	uint32_t slot;
 	char *text;
 	struct weir_tensor *tensor;
 	uint64_t *shape;
@@ -106,12 +108,14 @@ int weir_is_live(struct weir_client *c)
 	return fcntl(c->fd, F_OFD_GETLK, &f) == 0 && f.l_type != F_UNLCK;
 }
 
-static int open_page(struct weir_client *c, char *path, size_t size)
+static int open_page(struct weir_client *c, struct devpage *out)
 {
+	char path[PATH_MAX];
 	struct stat st;
 	void *p;
+	int rc;
 
-	snprintf(path, size, "%s/" DEVPAGE_DIR "/page", c->store);
+	snprintf(path, sizeof(path), "%s/" DEVPAGE_DIR "/page", c->store);
 	c->fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (c->fd < 0 || fstat(c->fd, &st) < 0)
 		return fail(c, errno,
@@ -119,13 +123,18 @@ static int open_page(struct weir_client *c, char *path, size_t size)
 			    "weir-engine --device?)",
 			    path, strerror(errno));
 	if (st.st_size < (off_t)sizeof(*c->page))
-		return fail(c, EPROTO, "%s is too short", path);
+		return fail(c, ENOENT, "%s: weir-engine has just begun", path);
 	p = mmap(NULL, sizeof(*c->page), PROT_READ, MAP_SHARED, c->fd, 0);
 	if (p == MAP_FAILED)
 		return fail(c, errno, "%s: mmap: %s", path, strerror(errno));
 	c->page = p;
-	if (memcmp(c->page->magic, DEVPAGE_MAGIC, sizeof(c->page->magic)) ||
-	    c->page->format != DEVPAGE_FORMAT)
+	rc = read_page(c, out);
+	if (rc < 0)
+		return rc;
+	if (atomic_load(&out->word) == 0)
+		return fail(c, ENOENT, "%s: weir-engine has just begun", path);
+	if (memcmp(out->magic, DEVPAGE_MAGIC, sizeof(out->magic)) ||
+	    out->format != DEVPAGE_FORMAT)
 		return fail(c, EPROTO, "%s: of another build of weir", path);
 	return 0;
 }
@@ -156,13 +165,14 @@ static int device_of(const unsigned char uuid[16])
 	return -1;
 }
 
-static int find_device(struct weir_client *c, int wanted)
+static int find_device(struct weir_client *c, const unsigned char uuid[16],
+		       int wanted)
 {
 	struct cudaDeviceProp p;
 	char has[41], other[41] = "none";
 
-	uuid_text(c->page->uuid, has);
-	c->device = device_of(c->page->uuid);
+	uuid_text(uuid, has);
+	c->device = device_of(uuid);
 	if (c->device < 0)
 		return fail(c, ENODEV,
 			    "the weights are on %s, which this process does "
@@ -179,15 +189,18 @@ static int find_device(struct weir_client *c, int wanted)
 int weir_open(struct weir_client **out, const char *store, int device)
 {
 	struct weir_client *c = calloc(1, sizeof(*c));
-	char path[PATH_MAX];
+	struct devpage p;
 	int rc;
 
 	*out = c;
-	if (!c || !(c->store = strdup(store)))
+	if (!c)
 		return -ENOMEM;
 	c->fd = -1;
-	rc = open_page(c, path, sizeof(path));
-	return rc < 0 ? rc : find_device(c, device);
+	c->store = strdup(store);
+	if (!c->store)
+		return fail(c, ENOMEM, "out of memory");
+	rc = open_page(c, &p);
+	return rc < 0 ? rc : find_device(c, p.uuid, device);
 }
 
 void weir_close(struct weir_client *c)
@@ -206,7 +219,7 @@ uint64_t weir_version(struct weir_client *c)
 {
 	struct devpage p;
 
-	return read_page(c, &p) == 0 ? p.version : 0;
+	return weir_is_live(c) && read_page(c, &p) == 0 ? p.version : 0;
 }
 
 /* ---- waiting ---- */
@@ -219,30 +232,46 @@ static int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static bool is_published(struct weir_client *c)
+typedef bool enough_fn(struct weir_client *c, uint32_t word);
+
+static bool is_published(struct weir_client *c, uint32_t word)
 {
 	struct devpage p;
 
-	return read_page(c, &p) == 0 && p.version;
+	return weir_is_live(c) && read_page(c, &p) == 0 && p.version &&
+	       atomic_load(&p.word) != word;
+}
+
+static bool is_withdrawn(struct weir_client *c, uint32_t word)
+{
+	uint32_t now = atomic_load(&c->page->word);
+
+	return (now % 2 == 0 && now != word) || !weir_is_live(c);
+}
+
+/* Nobody wakes us when the engine is killed. */
+static void nap(struct weir_client *c, uint32_t now, int64_t ms)
+{
+	struct timespec t = { ms / 1000, ms % 1000 * 1000000 };
+
+	syscall(SYS_futex, &c->page->word, FUTEX_WAIT, now, &t, NULL, 0);
 }
 
 static int wait_for(struct weir_client *c, uint32_t word, int ms,
-		    bool (*is_enough)(struct weir_client *c))
+		    enough_fn *is_enough)
 {
 	int64_t end = now_ms() + ms;
 
 	for (;;) {
 		uint32_t now = atomic_load(&c->page->word);
-		int64_t left = ms < 0 ? 1000 : end - now_ms();
-		struct timespec t = { left / 1000, left % 1000 * 1000000 };
+		int64_t left = ms < 0 ? LOOK_MS : end - now_ms();
 
-		if (now % 2 == 0 && now != word && is_enough(c))
+		if (is_enough(c, word))
 			return 0;
 		if (left <= 0)
 			return fail(c, ETIMEDOUT,
 				    "no other version within %d ms", ms);
-		syscall(SYS_futex, &c->page->word, FUTEX_WAIT, now, &t, NULL,
-			0);
+		nap(c, now, left < LOOK_MS ? left : LOOK_MS);
 	}
 }
 
@@ -251,15 +280,9 @@ int weir_wait(struct weir_client *c, uint32_t word, int ms)
 	return wait_for(c, word, ms, is_published);
 }
 
-static bool anything(struct weir_client *c)
-{
-	(void)c;
-	return true;
-}
-
 int weir_wait_change(struct weir_client *c, uint32_t word, int ms)
 {
-	return wait_for(c, word, ms, anything);
+	return wait_for(c, word, ms, is_withdrawn);
 }
 
 /* ---- what is in a slot ---- */
@@ -293,23 +316,24 @@ static char *read_text(struct weir_client *c, uint32_t slot, size_t *n)
 	return text;
 }
 
-/* "2,3" or "-" into x->shape; false: neither. */
+/* "2,3" or "-" into x->shape; *at is what follows.  False: neither. */
 static bool take_shape(struct view *x, struct weir_tensor *t, char **at)
 {
 	char *p = *at;
 
 	t->shape = x->shape + x->nshape;
+	*at = p + 1;
 	if (*p == '-')
-		p++;
-	else
-		do {
-			if (t->dims == DIMS_MAX)
-				return false;
-			x->shape[x->nshape++] = strtoull(p, &p, 10);
-			t->dims++;
-		} while (*p++ == ',');
-	*at = p;
-	return true;
+		return true;
+	for (;; p++) {
+		if (*p < '0' || *p > '9' || t->dims == DIMS_MAX)
+			return false;
+		x->shape[x->nshape++] = strtoull(p, &p, 10);
+		t->dims++;
+		*at = p;
+		if (*p != ',')
+			return true;
+	}
 }
 
 static bool take_tensor(struct view *x, struct weir_tensor *t, char *p,
@@ -326,11 +350,9 @@ static bool take_tensor(struct view *x, struct weir_tensor *t, char *p,
 	if (!p)
 		return false;
 	*p++ = '\0';
-	if (!take_shape(x, t, &p))
+	if (!take_shape(x, t, &p) || *p != ' ')
 		return false;
-	if (t->dims == 0)
-		p++;
-	t->name = p;
+	t->name = p + 1;
 	return true;
 }
 
@@ -349,14 +371,15 @@ static size_t count(const char *p, size_t n, char what)
 	return k;
 }
 
-static int parse(struct weir_client *c, struct view *x, size_t n)
+static int parse(struct weir_client *c, struct view *x, size_t n, uint64_t room)
 {
 	unsigned long long version, bytes;
 	char *p = x->text, *end = p + n, *next;
 	unsigned count_of;
 
 	if (sscanf(p, "1 %llu %u %llu", &version, &count_of, &bytes) != 3 ||
-	    version != x->v.version || count(p, n, '\0') != count_of + 1u)
+	    version != x->v.version || bytes != room ||
+	    count(p, n, '\0') != count_of + 1u)
 		return fail(c, EPROTO, "%s: what is in the slot cannot be read",
 			    c->store);
 	x->tensor = calloc(count_of + 1u, sizeof(*x->tensor));
@@ -421,26 +444,41 @@ static int hold(struct weir_client *c, struct view *x, struct devpage *p)
 	return fail(c, EAGAIN, "%s: versions change too quickly", c->store);
 }
 
+static int take_slot(struct weir_client *c, struct view *x,
+		     const struct devpage *p)
+{
+	size_t n;
+	int rc;
+
+	x->v.version = p->version;
+	x->v.word = atomic_load(&p->word);
+	x->v.device = x->device = c->device;
+	x->slot = p->slot;
+	if (asprintf(&x->v.directory, "%s/versions/%06llu", c->store,
+		     (unsigned long long)p->version) < 0)
+		x->v.directory = NULL;
+	x->text = read_text(c, p->slot, &n);
+	if (!x->text || !x->v.directory)
+		return fail(c, EIO, "%s: what is in the slot cannot be read",
+			    c->store);
+	rc = import(c, x, p);
+	return rc < 0 ? rc : parse(c, x, n, p->bytes);
+}
+
+/* The lock holds off the engine whose memory it is, not its end, nor the
+ * engine's next life. */
 static int fill(struct weir_client *c, struct view *x)
 {
 	struct devpage p;
-	size_t n;
 	int rc = hold(c, x, &p);
 
 	if (rc < 0)
 		return rc;
-	x->v.version = p.version;
-	x->v.word = atomic_load(&p.word);
-	x->v.device = x->device = c->device;
-	if (asprintf(&x->v.directory, "%s/versions/%06llu", c->store,
-		     (unsigned long long)p.version) < 0)
-		x->v.directory = NULL;
-	x->text = read_text(c, p.slot, &n);
-	if (!x->text || !x->v.directory)
-		return fail(c, EIO, "%s: what is in the slot cannot be read",
+	rc = take_slot(c, x, &p);
+	if (rc < 0 && is_withdrawn(c, x->v.word))
+		return fail(c, EAGAIN, "%s: weir-engine ended meanwhile",
 			    c->store);
-	rc = import(c, x, &p);
-	return rc < 0 ? rc : parse(c, x, n);
+	return rc;
 }
 
 int weir_map(struct weir_client *c, struct weir_view **out)
@@ -471,8 +509,11 @@ void weir_release(struct weir_view *v)
 		cudaDeviceSynchronize();
 		cudaIpcCloseMemHandle(x->memory);
 	}
-	if (x->lock_fd >= 0)
+	/* A child that was forked meanwhile has the descriptor as well. */
+	if (x->lock_fd >= 0) {
+		lock_slot(x->lock_fd, F_UNLCK, DEVPAGE_SLOT + x->slot);
 		close(x->lock_fd);
+	}
 	free(x->v.directory);
 	free(x->tensor);
 	free(x->shape);

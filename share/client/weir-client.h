@@ -64,7 +64,9 @@ struct weir_view {
  * this process counts; -1: whichever it is.  Devices are compared by UUID,
  * for two processes may count them differently.
  *
- *	-ENOENT	no weir-engine --device has ever used that store
+ *	-ENOENT	no weir-engine --device has ever used that store, or the first
+ *		one has just begun
+ *	-EAGAIN	weir-engine ended while it published: its next life mends that
  *	-ENODEV	its device cannot be seen here, or is another than asked for
  *	-EPROTO	its format is another one: build both from one version
  *
@@ -78,17 +80,19 @@ const char *weir_error(const struct weir_client *c);
 
 /* Does the weir-engine live whose memory it is? */
 int weir_is_live(struct weir_client *c);
-/* The published version; 0: none. */
+/* The published version; 0: none, or its weir-engine has ended. */
 uint64_t weir_version(struct weir_client *c);
 
 /* Waits until a version is published by another word than this one (0: by
- * any).  ms < 0: for ever.  -ETIMEDOUT. */
+ * any), and its weir-engine lives.  ms < 0: for ever.  -ETIMEDOUT. */
 int weir_wait(struct weir_client *c, uint32_t word, int ms);
 /* The same, until what was published by this word is offered no more: there
- * is another version, or (in place) another needs the room. */
+ * is another version, or (in place) another needs the room, or weir-engine has
+ * ended, which is seen within a second. */
 int weir_wait_change(struct weir_client *c, uint32_t word, int ms);
 
-/* -EAGAIN: nothing is published (any more); others: by weir_error(). */
+/* -EAGAIN: nothing is published (any more): wait, and try again; others: by
+ * weir_error(). */
 int weir_map(struct weir_client *c, struct weir_view **out);
 /* Also after the engine's end.  NULL is fine. */
 void weir_release(struct weir_view *v);
