@@ -137,7 +137,7 @@ anon() { awk '/^RssAnon/ { print $2 }' "/proc/$1/status" 2>/dev/null; }
 	fleet a b
 	push "$T/one" >/dev/null 2>&1
 	# shellcheck disable=SC2317 # called below
-	rewritten() { printf x | dd of="$1" bs=1 seek=100000 conv=notrunc; }
+	rewritten() { spoil "$1" 100000; }
 	# truncate(1) opens it first, without waiting for a lease
 	# shellcheck disable=SC2317
 	cut_short() { python3 -c "import os; os.truncate('$1', 100000)"; }

@@ -175,8 +175,7 @@ asked_finish() { [ "$(asked c finish)" -gt 0 ]; }
 		kill -KILL "$(pid_of push)"
 		kill_engine a
 		rm "$T/hold"
-		no_stages() { [ -z "$(leftover_processes)" ]; }
-		wait_for no_stages
+		wait_for no_leftover_processes
 	done
 	held_engine a
 	push "$T/two" >/dev/null 2>&1

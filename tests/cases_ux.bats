@@ -213,9 +213,6 @@ all_end() {
 		wait_for test -e "$T/a/$step"
 		kill -KILL "$(pid_of push)"
 		ends_with 137 push
-		no_stages() {
-			! leftover_processes | grep -v weir-engine | grep -q weir-
-		}
 		wait_for no_stages
 	done
 	rm "$T/hold"

@@ -290,7 +290,7 @@ PAIRS="xor,xxh3-128 overwrite,adler32"
 	cp -r "$C/v1" "$D/got"
 	weir-delta apply -q "$C/d2" "$D/got"
 	f=$D/got/model-00002-of-00003.safetensors
-	printf '\125' | dd of="$f" bs=1 seek=9000 conv=notrunc status=none
+	spoil "$f" 9000
 	refuses 65 'local base differs: it says that it is version 2' \
 		weir-delta apply "$C/d3" "$D/got"
 	refuses 65 'weights changed \(model-00002-of-00003.safetensors\)' \
@@ -402,8 +402,7 @@ x" ]
 	cp "$C/d2/weir-delta.jsonl" "$D/d/"
 	f=$D/d/model-00000-of-00001.safetensors
 	size=$(stat -c %s "$f")
-	printf '\252' | dd of="$f" bs=1 seek=$((size - 9)) conv=notrunc \
-		status=none
+	spoil "$f" $((size - 9))
 	refuses 65 'its bytes are not those that were written' \
 		weir-delta verify "$D/d"
 	refuses 65 'tensor ".*": ' weir-delta apply "$D/d" "$D/got"

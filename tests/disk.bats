@@ -382,8 +382,7 @@ one_error() {
 	fleet a
 	delta_push "$T/one"
 	file=$(find "$T/a/current/" -name '*.safetensors' | head -n 1)
-	printf 'x' | dd of="$file" bs=1 conv=notrunc status=none \
-		seek=$(($(stat -c %s "$file") - 4))
+	spoil "$file" $(($(stat -c %s "$file") - 4))
 	delta_push "$T/two"
 	is_diff 2
 	holds a "$T/two"

@@ -564,8 +564,7 @@ restart() {
 	offer bucket=0
 	offer bucket=1
 	END
-	printf X | dd of="$T/store/staging/000001/a.safetensors" bs=1 \
-		seek=5000 conv=notrunc status=none
+	spoil "$T/store/staging/000001/a.safetensors" 5000
 	ask <<-END
 	probe
 	set epoch=2
@@ -613,8 +612,7 @@ restart() {
 	END
 	stop engine
 	rm -f "$T/engine.err"
-	printf X | dd of="$T/store/staging/000001/a.safetensors" bs=1 \
-		seek=5000 conv=notrunc status=none
+	spoil "$T/store/staging/000001/a.safetensors" 5000
 	engine
 	ask <<-END
 	probe

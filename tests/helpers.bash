@@ -124,6 +124,18 @@ wait_for() {
 	done
 }
 
+# spoil FILE OFFSET: the byte there is another one, whatever it was.
+spoil() {
+	python3 - "$@" <<-'PY'
+		import sys
+		with open(sys.argv[1], "r+b") as f:
+		    f.seek(int(sys.argv[2]))
+		    byte = f.read(1)[0]
+		    f.seek(-1, 1)
+		    f.write(bytes([byte ^ 0xff]))
+	PY
+}
+
 contains() { grep -qF -- "$2" "$1"; }
 
 # What this test has left, in words; see tests/leftovers.c.
@@ -138,6 +150,14 @@ filter_leftovers() {
 	local all
 
 	all=$(leftovers) || sed -n "$1" <<<"$all"
+}
+
+# Looked for in what was found: a grep that runs beside it would find itself.
+no_stages() {
+	local all
+
+	all=$(leftover_processes)
+	! grep -qE 'weir-(plan|admit|transfer|commit|push)' <<<"$all"
 }
 
 no_leftover_processes() { [ -z "$(leftover_processes)" ]; }

@@ -223,7 +223,7 @@ d resume"
 	kill -KILL "$(pid_of push)"
 	wait_for is_dead "$(pid_of push)"
 	: >"$T/go"
-	wait_for no_stage_left
+	wait_for no_stages
 	run order '^a '
 	assert_line --index "$((${#lines[@]} - 1))" "a load"
 	publish 2
@@ -232,8 +232,6 @@ d resume"
 	assert_line --index "$((${#lines[@]} - 1))" "a resume"
 	[ "$(order | grep -c ' label$')" -eq 2 ]
 }
-
-no_stage_left() { ! leftover_processes | grep -qE 'weir-(plan|admit|transfer|commit)'; }
 
 @test "HT-14 one setting covers every call: each in turn is silent" {
 	local path

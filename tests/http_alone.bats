@@ -192,7 +192,7 @@ s resume"
 	kill -KILL "$(pid_of push)"
 	wait_for is_dead "$(pid_of push)"
 	decided 2
-	wait_for no_stage_left
+	wait_for no_stages
 	: >"$T/calls"
 	# The server, too, is started anew: it loads the decided directory.
 	faults a "GET:/model_info restart 1"
@@ -234,4 +234,3 @@ our_calls() {
 > update_weight_version"
 }
 
-no_stage_left() { ! leftover_processes | grep -qE 'weir-(plan|admit|transfer|commit)'; }

@@ -191,7 +191,7 @@ is_delta() { grep -q delta_encoding "$T/disk/weight_v$1"/*.index.json; }
 	kill -KILL "$(pid_of push)"
 	wait_for is_dead "$(pid_of push)"
 	decided 2
-	wait_for no_stage_left
+	wait_for no_stages
 	: >"$T/calls"
 	faults a "GET:/model_info restart 1"
 	publish 3 3
@@ -208,4 +208,3 @@ is_delta() { grep -q delta_encoding "$T/disk/weight_v$1"/*.index.json; }
 	has a 3
 }
 
-no_stage_left() { ! leftover_processes | grep -qE 'weir-(plan|admit|transfer|commit)'; }

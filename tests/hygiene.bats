@@ -25,8 +25,6 @@ killed() {
 	wait_for no_stages
 }
 
-no_stages() { ! leftover_processes | grep -v weir-engine | grep -q weir-; }
-
 aborted() {
 	touch "$T/fail"
 	run push "$1" -q

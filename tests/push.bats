@@ -83,8 +83,7 @@ bounded_push() {
 	holds a "$T/one"
 	diff <(weir-dump --parts "$plan") \
 		<(weir-dump --parts "$T/$REGISTRY_DIR/versions/000003/plan")
-	printf x | dd of="$T/one/model.safetensors" bs=1 seek=100000 \
-		conv=notrunc 2>/dev/null
+	spoil "$T/one/model.safetensors" 100000
 	weir-admit "$plan" 2>"$T/1.err" | weir-transfer 2>"$T/2.err" |
 		weir-commit --registry "$T/$REGISTRY_DIR" 2>"$T/3.err" ||
 		codes=("${PIPESTATUS[@]}")
@@ -284,7 +283,6 @@ bounded_push() {
 	kill -KILL "$(pid_of push)"
 	ends_with 137 push
 	rm "$T/hold"
-	no_stages() { ! leftover_processes | grep -v weir-engine | grep weir-; }
 	wait_for no_stages
 	run decided 1
 	assert_failure

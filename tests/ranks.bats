@@ -350,8 +350,7 @@ assert buckets[1:] == [(w, 1536) for w in want], buckets'
 @test "BK-12 a rank that is written while it is sent: found, not published" {
 	held_ranks
 	held_push
-	printf x | dd of="$T/two.1/model-00002-of-00002.safetensors" bs=1 \
-		seek=5000 conv=notrunc status=none
+	spoil "$T/two.1/model-00002-of-00002.safetensors" 5000
 	rm "$T/hold"
 	ends_with 1 push
 	assert_file_contains "$T/push.err" "$T/two.1"

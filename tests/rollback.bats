@@ -121,8 +121,7 @@ inode() { stat -c %i "$T/$1/$2"; }
 @test "rollback: a bad kept slot is loaded anew" {
 	engines a b
 	two_versions a b
-	printf x | dd of="$T/a/versions/000001/model-00001-of-00002.safetensors" \
-		bs=1 seek=4096 conv=notrunc 2>/dev/null
+	spoil "$T/a/versions/000001/model-00001-of-00002.safetensors" 4096
 	run --separate-stderr rollback
 	assert_success
 	holds a "$T/one" && holds b "$T/one"

@@ -189,8 +189,7 @@ field() {
 	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --bucket-size 256KiB
 	wait_for told acked
-	printf x | dd of="$T/one/model.safetensors" bs=1 seek=2000000 \
-		conv=notrunc status=none
+	spoil "$T/one/model.safetensors" 2000000
 	wait_for is_dead "$(pid_of push)"
 	run cat "$T/push.err"
 	assert_output --partial "model.safetensors changed"
