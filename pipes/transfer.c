@@ -574,7 +574,8 @@ EMITS(stop, XF_STOP)
 	ROW(s, XF_EV_EXCLUDE, NULL, exclude, s, NULL),			\
 	ROW(s, XF_EV_SEVERED, NULL, severed, s, NULL),			\
 	ROW(s, XF_EV_ABORT, NULL, stop, XF_ABORT, NULL)
-/* Nothing was offered yet, or all of it has ended. */
+/* Nothing was offered yet, or all of it has ended: a grant that was under way
+ * when the last engine that needed it was excluded is released at once. */
 #define IDLE(s)								\
 	ROW(s, XF_EV_GRANT, NULL, NULL, s, "an older admit's"),		\
 	ROW(s, XF_EV_READY, NULL, NULL, s, "no grant is open"),		\
@@ -621,6 +622,7 @@ static const struct fsm_edge edges[] = {
 
 	FACTS(XF_VERIFY),
 	AGAIN(XF_VERIFY),
+	ROW(XF_VERIFY, XF_EV_GRANT, can_grant, grant, XF_VERIFY, NULL),
 	IDLE(XF_VERIFY),
 	ROW(XF_VERIFY, XF_EV_SEAL, NULL, seal, XF_VERIFY, NULL),
 	ROW(XF_VERIFY, XF_EV_VERIFIED, NULL, drained, XF_DONE, NULL),
@@ -629,6 +631,7 @@ static const struct fsm_edge edges[] = {
 
 	FACTS(XF_DONE),
 	AGAIN(XF_DONE),
+	ROW(XF_DONE, XF_EV_GRANT, can_grant, grant, XF_DONE, NULL),
 	IDLE(XF_DONE),
 	ROW(XF_DONE, XF_EV_SEAL, NULL, seal, XF_DONE, NULL),
 	ROW(XF_DONE, XF_EV_GO, can_tell, tell, XF_DONE, NULL),
@@ -650,27 +653,25 @@ static const char *const state_names[] = {
 };
 static_assert(COUNT(state_names) == XF_NSTATE, "name every state");
 
-static const char *const event_names[] = {
-	[XF_EV_OPENED] = "opened",
-	[XF_EV_ADMIT_UP] = "admit_up",
-	[XF_EV_ADMIT_DOWN] = "admit_down",
-	[XF_EV_COMMIT_UP] = "commit_up",
-	[XF_EV_HELD] = "held",
-	[XF_EV_GRANT] = "grant",
-	[XF_EV_READY] = "ready",
-	[XF_EV_DIGEST] = "digest",
-	[XF_EV_MOVED] = "moved",
-	[XF_EV_ACK] = "ack",
-	[XF_EV_SEAL] = "seal",
-	[XF_EV_FINISHED] = "finished",
-	[XF_EV_PLACED] = "placed",
-	[XF_EV_FAULT] = "fault",
-	[XF_EV_EXCLUDE] = "exclude",
-	[XF_EV_SEVERED] = "severed",
-	[XF_EV_VERIFIED] = "verified",
-	[XF_EV_ABORT] = "abort",
-	[XF_EV_GO] = "go",
-};
+static const char *const event_names[] = { [XF_EV_OPENED] = "opened",
+					   [XF_EV_ADMIT_UP] = "admit_up",
+					   [XF_EV_ADMIT_DOWN] = "admit_down",
+					   [XF_EV_COMMIT_UP] = "commit_up",
+					   [XF_EV_HELD] = "held",
+					   [XF_EV_GRANT] = "grant",
+					   [XF_EV_READY] = "ready",
+					   [XF_EV_DIGEST] = "digest",
+					   [XF_EV_MOVED] = "moved",
+					   [XF_EV_ACK] = "ack",
+					   [XF_EV_SEAL] = "seal",
+					   [XF_EV_FINISHED] = "finished",
+					   [XF_EV_PLACED] = "placed",
+					   [XF_EV_FAULT] = "fault",
+					   [XF_EV_EXCLUDE] = "exclude",
+					   [XF_EV_SEVERED] = "severed",
+					   [XF_EV_VERIFIED] = "verified",
+					   [XF_EV_ABORT] = "abort",
+					   [XF_EV_GO] = "go" };
 static_assert(COUNT(event_names) == XF_NEV, "name every event");
 
 const struct fsm_table transfer_table = {

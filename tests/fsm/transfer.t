@@ -67,6 +67,18 @@ run severed e=0            -> run excluded0 moved0 acked0 staged0 released0
 run ack r=0 w=0 b=0        -> run
 run exclude e=0            -> run excluded0
 
+story a grant that comes when all who are left hold it all: released at once
+wait up                    -> wait
+wait opened                -> ask ask0 ask1 ask2
+ask held r=0 had=7 sealed=1 -> ask
+ask held r=1 had=7 sealed=1 -> ask
+ask held r=2               -> run sealed0 holds0:7s holds1:0
+run exclude e=1            -> run sever1
+run severed e=1            -> verify excluded1 staged0 staged1 staged2 hash
+verify grant b=1           -> verify moved1 acked1 released1
+verify verified            -> done drained
+done grant b=2             -> done moved2 acked2 released2
+
 story the source's fault names no engine
 wait run                   -> run
 run fault b=2              -> run failed:2
