@@ -506,15 +506,14 @@ static void outlive_stages(struct push *p)
 /* Commit exits with the verdict; a signal that it tells of was ours. */
 static int last_code(const struct push *p)
 {
-	int code = p->sup.stage[STAGE_COMMIT].code;
+	const struct supervised *commit = &p->sup.stage[STAGE_COMMIT];
+	int code = p->verdict >= 0 ? p->verdict : commit->code;
 
-	if (p->verdict >= 0)
-		code = p->verdict;
-	else if (p->child[STAGE_COMMIT].pid)
+	/* Nobody knows what one that was killed had done. */
+	if (p->verdict < 0 && (p->child[STAGE_COMMIT].pid || commit->restarts ||
+			       code == 128 + SIGKILL))
 		return err_exit_code(-E_AGAIN);
-	if (code == 128 + SIGTERM && !p->signals)
-		return EXIT_UNPUBLISHED;
-	return code == 128 + SIGKILL ? err_exit_code(-E_AGAIN) : code;
+	return code == 128 + SIGTERM && !p->signals ? EXIT_UNPUBLISHED : code;
 }
 
 /* The run is commit's and the engines': stages are asked to end, which before
@@ -526,7 +525,9 @@ static int end_without_memory(void)
 	/* Without commit the others end by themselves when we do. */
 	if (p->verdict < 0 && !was_begun(p))
 		return err_exit_code(-E_NOMEM);
-	signal_all(p, SIGTERM);
+	/* A second one would end them at once. */
+	if (!p->gave_up && !p->signals)
+		signal_all(p, SIGTERM);
 	outlive_stages(p);
 	return last_code(p);
 }
