@@ -295,7 +295,8 @@ static int judge(struct http_cast *c, const struct http_reply *r)
 	struct doc *d = r->rc == 0 && r->body.n ? doc_parse(r->body) : NULL;
 	bool is_ok = r->rc == 0 && r->status == 200 &&
 		     (doc_is_true(doc_at(d, "success")) ||
-		      (may_lack(c->g.call) && !doc_at(d, "success")));
+		      (may_lack(c->g.call) && (d || !r->body.n) &&
+		       !doc_at(d, "success") && !doc_at(d, "error")));
 
 	doc_free(d);
 	if (is_ok || (r->rc == 0 && r->status == 404 && may_lack(c->g.call)))
@@ -413,6 +414,11 @@ static void command(struct http_cast *c)
 		step(c, c->has_ended ? NE_LEAVE : NE_BEGIN);
 		return;
 	case NS_OPEN:
+		/* No load is sent after an abort. */
+		if (http_is_aborted(c->h)) {
+			fail(c, http_say(c->h, -E_AGAIN, "the run is aborted"));
+			return;
+		}
 		rc = next_bucket(c);
 		c->has_ended = rc == 0;
 		if (rc < 0)

@@ -50,12 +50,19 @@ static void blame(struct http_engine *h, enum engine_call call)
 			 engine_call_name(call), h->why);
 }
 
+bool http_is_aborted(const struct http_engine *h)
+{
+	return h->njobs > 1 && h->job[1].call == EC_ABORT;
+}
+
 static void fail(struct http_engine *h, int rc)
 {
 	enum engine_call call = h->job[0].call;
+	/* An abort behind it is what is left to do. */
+	bool aborts = http_is_aborted(h);
 
 	blame(h, call);
-	forget_jobs(h, 1, -E_AGAIN);
+	forget_jobs(h, 1 + aborts, -E_AGAIN);
 	pop(h);
 	engine_part_done(h->e, call, rc);
 	advance(h);
@@ -74,7 +81,9 @@ static void note_previous(struct http_engine *h)
 		l->previous =
 			xasprintf("%s/%s", f->store,
 				  store_name(name, "versions", f->serving));
-	else if (h->path[0] && !alone_is_own_copy(h->e, h->path))
+	/* A broadcast leaves the path as it was. */
+	else if (h->path[0] && !alone_is_own_copy(h->e, h->path) &&
+		 !(h->label && engine_casts(h->e)))
 		l->previous = xstrdup(h->path);
 }
 
@@ -429,7 +438,7 @@ static void yield_to_abort(struct http_engine *h)
 {
 	enum engine_call call = h->job[0].call;
 
-	if (h->njobs < 2 || h->job[1].call != EC_ABORT)
+	if (!http_is_aborted(h))
 		return;
 	pop(h);
 	if (h->e->open[call].left)

@@ -159,6 +159,8 @@ bool http_is_told(const struct http_engine *h);
 bool http_is_paused(const struct http_engine *h);
 bool http_is_running(const struct http_engine *h);
 bool http_is_loaded(const struct http_engine *h);
+/* An abort waits for what is under way. */
+bool http_is_aborted(const struct http_engine *h);
 /* The same, of a load whose answer was lost: a path that it told before says
  * nothing of it. */
 bool http_has_loaded(const struct http_engine *h);
