@@ -10,11 +10,13 @@ char *version_name(char out[VERSION_NAME_SIZE], uint64_t version)
 	return out;
 }
 
-/* What is no number, or too large for one, is written otherwise. */
+/* What is no number is written otherwise. */
 uint64_t version_number(const char *name)
 {
 	uint64_t n = strtoull(name, NULL, 10);
 	char again[VERSION_NAME_SIZE];
 
-	return strcmp(version_name(again, n), name) == 0 ? n : 0;
+	return n <= VERSION_MAX && strcmp(version_name(again, n), name) == 0
+		       ? n
+		       : 0;
 }

@@ -183,19 +183,35 @@ static int end_overwrite(struct dec *d)
 
 /* ---- sparse ---- */
 
+/* A call reads less than some of them have. */
+static int read_payload(struct dec *d, const struct dec_tensor *t)
+{
+	uint64_t n = t->t->bytes;
+	int got = 1;
+
+	buf_clear(&d->payload);
+	buf_reserve(&d->payload, n);
+	while (got > 0 && d->payload.n < n) {
+		uint64_t left = n - d->payload.n;
+
+		got = io_pread_full(t->packed, d->payload.p + d->payload.n,
+				    left < DEC_FEED ? left : DEC_FEED,
+				    (off_t)(t->t->offset + d->payload.n));
+		d->payload.n += got > 0 ? (size_t)got : 0;
+	}
+	return got < 0 ? got : 0;
+}
+
 static int begin_sparse(struct dec *d, const struct dec_tensor *t)
 {
 	uint64_t n = t->t->bytes;
-	int got;
+	int rc;
 
 	if (n > sparse_bound(t->element, t->bytes))
 		return broken(t);
-	buf_clear(&d->payload);
-	got = io_pread_full(t->packed, buf_reserve(&d->payload, n), n,
-			    (off_t)t->t->offset);
-	if (got < 0)
-		return got;
-	d->payload.n = (size_t)got;
+	rc = read_payload(d, t);
+	if (rc < 0)
+		return rc;
 	if (d->payload.n < n || sparse_open(&d->sparse, buf_slice(&d->payload),
 					    t->element, t->bytes) < 0)
 		return broken(t);
