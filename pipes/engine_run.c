@@ -386,6 +386,10 @@ static void refuse_user(struct shell *sh, const struct asker *from)
 {
 	char cause[80];
 
+	/* Who does not read must not take the place of replies to others. */
+	if (sh->nout >= SHELL_OUT_MAX / 2 ||
+	    sh->out_bytes >= SHELL_OUT_BYTES / 2)
+		return;
 	snprintf(cause, sizeof cause,
 		 "user %lu may not connect; see weir-engine --allow",
 		 (unsigned long)from->peer.uid);
