@@ -141,10 +141,11 @@ static void end_untouched(struct move_slot *m, int rc)
 {
 	uint64_t seq = m->seq;
 
+	/* Hidden for this install; before anybody hears of its end. */
+	if (m->shown == m->load.slot)
+		page_show(&m->page, m->shown);
 	end_install(m);
 	refuse(m, seq, rc);
-	if (m->shown)
-		page_show(&m->page, m->shown);
 }
 
 /* The device is of no use to us after most failures of it; a file's are not
@@ -156,8 +157,6 @@ static void end_touched(struct move_slot *m, int rc)
 	for (int i = 0; i < 2; i++)
 		if (gpu_stream_wait(m->chunk[i].stream) < 0)
 			give_up(m, rc);
-	if (m->shown == m->load.slot)
-		m->shown = NULL;
 	end_install(m);
 	refuse(m, seq, rc);
 }
@@ -194,6 +193,9 @@ static int lock_slot(struct move_slot *m)
 
 	if (rc != -E_AGAIN)
 		return rc;
+	/* Of a former life, whose memory went with it. */
+	if (!s->memory)
+		return 0;
 	if ((uint64_t)clock_mono_ms() < m->deadline)
 		return 1;
 	return log_error(E_AGAIN,
@@ -215,6 +217,8 @@ static void wait_for_slot(struct move_slot *m)
 		end_untouched(m, rc);
 		return;
 	}
+	if (m->shown == m->load.slot)
+		m->shown = NULL;
 	m->phase = COPIES;
 	rc = make_room(m);
 	m->began = clock_mono_ns();
@@ -418,8 +422,9 @@ static void sock_ready(void *arg)
 
 static void stop(struct move_slot *m)
 {
+	if (m->page.p)
+		page_show(&m->page, NULL);
 	watchdog_set("the end of the device's work", MOVE_SLOT_CALL_MS);
-	page_close(&m->page);
 	for (int i = 0; i < 2; i++) {
 		gpu_stream_free(m->chunk[i].stream);
 		if (m->chunk[i].p)
@@ -428,6 +433,8 @@ static void stop(struct move_slot *m)
 	for (uint32_t i = 0; i < m->nslots; i++)
 		gpu_free(m->slot[i].memory);
 	watchdog_clear();
+	/* The owner's lock until then: the next one finds the memory free. */
+	page_close(&m->page);
 	load_release(&m->load);
 	if (m->store.dirfd >= 0)
 		close(m->store.dirfd);

@@ -1,5 +1,6 @@
 #include "pipes/move_slot_part.h"
 
+#include "common/clock.h"
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
@@ -8,10 +9,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,19 +26,43 @@ static int lock_byte(int fd, short type, off_t byte)
 	return fcntl(fd, F_OFD_SETLK, &f);
 }
 
+/* Who was killed holds it until its device has let go of the memory. */
+static int own_page(int fd)
+{
+	int64_t end = clock_mono_ms() + PAGE_OWNER_MS;
+
+	while (lock_byte(fd, F_WRLCK, DEVPAGE_OWNER) < 0) {
+		if (errno != EAGAIN && errno != EACCES)
+			return log_errno(E_IO, "lock the device's slots");
+		if (clock_mono_ms() >= end)
+			return log_error(E_AGAIN, "another process owns the "
+						  "device's slots");
+		poll(NULL, 0, PAGE_LOOK_MS);
+	}
+	return 0;
+}
+
+/* With its blocks: writing into the map of a sparse one may be a SIGBUS. */
+static int fill_page(int fd)
+{
+	errno = posix_fallocate(fd, 0, sizeof(struct devpage));
+	if (errno)
+		return log_errno(E_IO, "make the page of the device's slots");
+	return 0;
+}
+
 static int map_page(struct page *p)
 {
-	struct stat st;
+	int rc;
 
 	p->fd = openat(p->dirfd, "page", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-	if (p->fd < 0 || fstat(p->fd, &st) < 0)
+	if (p->fd < 0)
 		return log_errno(E_IO, "open the page of the device's slots");
-	if (lock_byte(p->fd, F_WRLCK, DEVPAGE_OWNER) < 0)
-		return log_error(E_AGAIN,
-				 "another process owns the device's slots");
-	if (st.st_size < (off_t)sizeof(*p->p) &&
-	    ftruncate(p->fd, sizeof(*p->p)) < 0)
-		return log_errno(E_IO, "make the page of the device's slots");
+	rc = own_page(p->fd);
+	if (rc == 0)
+		rc = fill_page(p->fd);
+	if (rc < 0)
+		return rc;
 	p->p = mmap(NULL, sizeof(*p->p), PROT_READ | PROT_WRITE, MAP_SHARED,
 		    p->fd, 0);
 	if (p->p != MAP_FAILED)
@@ -87,10 +112,8 @@ int page_open(struct page *p, int store, const unsigned char uuid[])
 
 void page_close(struct page *p)
 {
-	if (p->p) {
-		page_show(p, NULL);
+	if (p->p)
 		munmap(p->p, sizeof(*p->p));
-	}
 	if (p->fd >= 0)
 		close(p->fd);
 	if (p->dirfd >= 0)

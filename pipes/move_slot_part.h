@@ -17,6 +17,9 @@
 #include "pipes/msg.h"
 #include "pipes/store.h"
 
+#define PAGE_OWNER_MS 10000
+#define PAGE_LOOK_MS 20 /* between two tries of its lock */
+
 struct page {
 	int dirfd, fd;			/* STORE/device, and its page */
 	struct devpage *p;
@@ -82,7 +85,9 @@ int load_copy(struct load *l, struct chunk chunk[2]);
 /* The same of what is on the device; then *out is its content digest. */
 int load_hash(struct load *l, struct chunk chunk[2], struct digest *out);
 
+/* Waits up to PAGE_OWNER_MS for an owner that is ending. */
 int page_open(struct page *p, int store, const unsigned char uuid[]);
+/* It must show nothing any more. */
 void page_close(struct page *p);
 /* 0; -E_AGAIN, unlogged: a consumer has it. */
 int page_lock(struct page *p, uint32_t slot);

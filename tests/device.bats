@@ -308,6 +308,38 @@ open_files() { find "/proc/$(mover_pid)/fd" | wc -l; }
 	maps c "$T/two" 2
 }
 
+@test "device in place: what a consumer has of a former life holds up nobody" {
+	engine a --device 0 --in-place
+	dpush "$T/one"
+	consumer c
+	tell c map "ok 1"
+	kill_engine a
+	wait_for live_is c 0
+	rm -f "$T/a.sock" "$T/a.sock.fd"
+	engine a --device 0 --in-place --load-timeout 100ms
+	consumer d
+	tell d "wait 60000" "ok 1"
+	maps d "$T/one" 1
+	tell c release ok
+	maps c "$T/one" 1
+}
+
+@test "device in place: a version that had to wait too long leaves the old one offered" {
+	engine a --device 0 --in-place --load-timeout 100ms
+	dpush "$T/one"
+	consumer c
+	consumer d
+	maps c "$T/one" 1
+	run --separate-stderr push "$T/two"
+	assert_equal "$status" 3
+	assert_regex "$stderr" "a consumer still maps slot 0"
+	maps d "$T/one" 1
+	tell c release ok
+	tell d release ok
+	dpush "$T/three"
+	maps d "$T/three" 3
+}
+
 @test "device: what is on the device is hashed there: a byte that differs is found" {
 	WEIR_STANDIN_FAULT=bad-copy=3 engine a --device 0
 	run --separate-stderr push "$T/one"
