@@ -264,11 +264,22 @@ static void make(struct shell *sh)
 		make_anew(sh);
 }
 
+/* It may be sealed already: a new start would find it so. */
+static void drop_link(struct shell *sh)
+{
+	char cause[512];
+
+	snprintf(cause, sizeof cause, "%s", log_cause());
+	store_drop_staging(&sh->store);
+	log_adopt_cause(0, cause);
+}
+
 static void end_link(struct shell *sh, int rc)
 {
 	struct en_event ev = { .on = EN_LINKED, .content = sh->slot.received };
 
 	if (rc < 0) {
+		drop_link(sh);
 		end_make(sh, rc);
 		return;
 	}
@@ -320,9 +331,12 @@ static void published(struct shell *sh, int rc)
 
 static void publish_store(struct shell *sh, int rc)
 {
+	bool is_replaced = rc >= 0 && sh->conf->in_place;
+
 	if (rc >= 0)
 		rc = store_publish(&sh->store);
-	if (sh->store.unsure)
+	/* In place, the version that stays served is not on the device. */
+	if (sh->store.unsure || (rc < 0 && is_replaced))
 		give_up(sh, rc);
 	if (rc < 0)
 		shell_report(sh, EN_PUBLISH_FAILED, rc);

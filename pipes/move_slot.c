@@ -75,10 +75,12 @@ static int open_chunks(struct move_slot *m)
 	for (int i = 0; i < 2 && rc == 0; i++) {
 		struct chunk *c = &m->chunk[i];
 
+		watchdog_set("pinned memory and a stream", MOVE_SLOT_CALL_MS);
 		rc = gpu_host_alloc((void **)&c->p, MOVE_SLOT_CHUNK,
 				    &c->is_pinned);
 		if (rc == 0)
 			rc = gpu_stream_new(&c->stream);
+		watchdog_clear();
 		is_pinned = is_pinned && c->is_pinned;
 	}
 	if (!is_pinned)
@@ -94,7 +96,9 @@ static int open_slots(struct move_slot *m, const struct m_slots *s, int dirfd)
 
 	if (m->nslots || s->count == 0 || s->count > DEVPAGE_SLOTS)
 		return log_error(E_PROTO, "%u slots cannot be", s->count);
+	watchdog_set("the start of the device", MOVE_SLOT_CALL_MS);
 	rc = gpu_open((int)s->device, &m->device);
+	watchdog_clear();
 	if (rc == 0)
 		rc = page_open(&m->page, dirfd, m->device.uuid);
 	if (rc == 0)
@@ -154,9 +158,11 @@ static void end_touched(struct move_slot *m, int rc)
 {
 	uint64_t seq = m->seq;
 
+	watchdog_set("the end of the copies", MOVE_SLOT_CALL_MS);
 	for (int i = 0; i < 2; i++)
 		if (gpu_stream_wait(m->chunk[i].stream) < 0)
 			give_up(m, rc);
+	watchdog_clear();
 	end_install(m);
 	refuse(m, seq, rc);
 }
@@ -170,11 +176,13 @@ static int make_room(struct move_slot *m)
 	s->version = 0;
 	if (s->room >= need && s->room / 2 <= need)
 		return 0;
+	watchdog_set("room for a version on the device", MOVE_SLOT_CALL_MS);
 	gpu_free(s->memory);
 	*s = (struct devslot){ .number = s->number };
 	rc = gpu_alloc(&s->memory, need);
 	if (rc == 0)
 		rc = gpu_share(s->memory, s->handle);
+	watchdog_clear();
 	if (rc == 0)
 		s->room = need;
 	if (rc == -E_NOMEM && m->nslots > 1)

@@ -155,11 +155,22 @@ static size_t take_chunk(const struct load *l, struct cursor *at)
 	return n;
 }
 
+/* Ordinary memory is copied before this returns. */
+static int copy(const struct chunk *c, void *to, const void *from)
+{
+	int rc;
+
+	watchdog_set("the beginning of a copy", MOVE_SLOT_CALL_MS);
+	rc = gpu_copy(c->stream, to, from, c->n);
+	watchdog_clear();
+	return rc;
+}
+
 static int wait_for(const struct chunk *c)
 {
 	int rc;
 
-	watchdog_set("a copy", MOVE_SLOT_CALL_MS);
+	watchdog_set("the end of a copy", MOVE_SLOT_CALL_MS);
 	rc = gpu_stream_wait(c->stream);
 	watchdog_clear();
 	return rc;
@@ -202,8 +213,7 @@ int load_copy(struct load *l, struct chunk chunk[2])
 		return 1;
 	rc = read_host(l, o, c->at.byte, c);
 	if (rc == 0)
-		rc = gpu_copy(c->stream, on_device(l, o, c->at.byte), c->p,
-			      c->n);
+		rc = copy(c, on_device(l, o, c->at.byte), c->p);
 	return rc < 0 ? rc : 1;
 }
 
@@ -221,7 +231,7 @@ static int fetch(struct load *l, struct chunk *c)
 		return 0;
 	if (!is_on_device(o))
 		return read_host(l, o, c->at.byte, c);
-	return gpu_copy(c->stream, c->p, on_device(l, o, c->at.byte), c->n);
+	return copy(c, c->p, on_device(l, o, c->at.byte));
 }
 
 static int end_object(struct load *l, const struct object *o)
