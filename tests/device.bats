@@ -366,6 +366,21 @@ open_files() { find "/proc/$(mover_pid)/fd" | wc -l; }
 	maps c "$T/three" 2
 }
 
+@test "device: a kept version that the device refuses is not left sealed" {
+	engine a --device 0 --load-timeout 100ms
+	dpush "$T/one"
+	consumer c
+	tell c map "ok 1"
+	dpush "$T/two"
+	run --separate-stderr weir-rollback --registry "$T/$REGISTRY_DIR"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "a consumer still maps slot"
+	run find "$T/a/staging" "$T/a/slots" -name "*000003*"
+	assert_output ""
+	tell c release ok
+	maps c "$T/two" 2
+}
+
 @test "device: no such device, no mover, no library: the engine says so and ends" {
 	run --separate-stderr weir-engine --store "$T/x" \
 		--listen "ipc://$T/x.sock" --device 99
