@@ -136,7 +136,7 @@ static void test_one(void)
 	put(b.p, sizeof RECFILE_MAGIC - 1);
 	eq_i64(rec_read_one(&r, dir, "f", M_verdict, &back, &arena), -E_DATA,
 	       "none");
-	m.verdict.cause = SLICE("two\nlines");
+	m = (struct msg){ .type = M_slot, .slot.run = SLICE("two\nlines") };
 	b.n = 5;
 	eq_i64(rec_append(&b, &m), -E_PROTO, "what is no message");
 	eq_u64(b.n, 5, "is not appended");
