@@ -189,7 +189,7 @@ field() {
 	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --bucket-size 256KiB
 	wait_for told acked
-	spoil "$T/one/model.safetensors" 2000000
+	printf x >>"$T/one/model.safetensors"
 	wait_for is_dead "$(pid_of push)"
 	run cat "$T/push.err"
 	assert_output --partial "model.safetensors changed"
