@@ -304,12 +304,17 @@ void net_close(struct vsock *v)
 		v->node->listener = NULL;
 	for (struct conn *c = v->conns; c; c = c->next)
 		close_conn(c);
-	for (struct conn *c = net_conns; c; c = c->every)
-		if (c->to == v && !c->closed) {
+	for (struct conn *c = net_conns; c; c = c->every) {
+		if (c->to != v)
+			continue;
+		if (net_is_ghost(c)) {
+			drop_under_way(c);
+		} else if (!c->closed) {
 			if (c->state == C_UP)
 				deliver_some(c, true);
 			lose(c);
 		}
+	}
 	net_frames_free(v->in);
 	v->in = NULL;
 	v->in_end = &v->in;
