@@ -102,6 +102,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def send(self, status, value, headers=()):
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.status = status
+        # Who hears the answer calls the next server at once.
+        self.note_end()
         self.send_response(status)
         for k, v in headers:
             self.send_header(k, v)
@@ -400,13 +402,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.state = self.server.state
         n = int(self.headers.get("Content-Length") or 0)
         self.body = self.rfile.read(n).decode()
-        self.status = 0
+        self.status, self.ended = 0, False
         self.server.note(f"begin {self.command} {self.path} {self.body}")
         try:
             self.answer()
         except OSError:
             self.close_connection = True
-        self.server.note(f"end {self.command} {self.path} {self.status}")
+        self.note_end()
+
+    def note_end(self):
+        if not self.ended:
+            self.ended = True
+            self.server.note(f"end {self.command} {self.path} {self.status}")
 
     def answer(self):
         key = self.state.args.token

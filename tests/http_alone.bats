@@ -233,4 +233,3 @@ our_calls() {
 > flush_cache
 > update_weight_version"
 }
-

@@ -207,4 +207,3 @@ is_delta() { grep -q delta_encoding "$T/disk/weight_v$1"/*.index.json; }
 	assert_line --index 0 --partial '"new_version":"2"'
 	has a 3
 }
-
