@@ -19,6 +19,33 @@ start_servers() {
 
 stop_servers() { kill_and_reap "$SERVERS_PID"; }
 
+setup_file() { start_servers; }
+teardown_file() { stop_servers; }
+
+setup() { http_setup; }
+
+http_setup() {
+	common_setup
+	export no_proxy='*'
+	: >"$T/calls"
+}
+
+# A stand-in for the store beside a server, with version 7 in it.
+start_stand_in() {
+	mkdir -p "$T/store/staging/000007" "$T/store/versions/000007"
+	echo new >"$T/store/staging/000007/model.safetensors"
+	echo new >"$T/store/versions/000007/model.safetensors"
+	start store "$BUILD/tests/fakeengine" "ipc://$T/store.sock" name=a \
+		"store=$T/store"
+	wait_for test -S "$T/store.sock"
+}
+
+# Signals leave its sockets behind.
+end_stand_in() {
+	kill_and_reap "$(pid_of store)"
+	rm -f "$T/store.sock" "$T/store.sock.fd"
+}
+
 # Says one line to them; prints the answer.
 tell_servers() {
 	local answer

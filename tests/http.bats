@@ -6,15 +6,6 @@
 load fleet
 load http
 
-setup_file() { start_servers; }
-teardown_file() { stop_servers; }
-
-setup() {
-	common_setup
-	export no_proxy='*'
-	: >"$T/calls"
-}
-
 # mixed NAME=KIND...: stores, servers and a fleet of them, in this order.
 mixed() {
 	local it name kind

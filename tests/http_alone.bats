@@ -6,15 +6,6 @@
 load fleet
 load http
 
-setup_file() { start_servers; }
-teardown_file() { stop_servers; }
-
-setup() {
-	common_setup
-	export no_proxy='*'
-	: >"$T/calls"
-}
-
 # alone NAME=KIND...: servers and a fleet of them.
 alone() {
 	local it name kind

@@ -10,15 +10,13 @@ setup_file() {
 	export WEIR_STANDIN="$BUILD/tests/standin" CUDA_VISIBLE_DEVICES=1
 	start_servers
 }
-teardown_file() { stop_servers; }
 
 setup() {
-	common_setup
+	http_setup
 	[ -x "$BUILD/weir-move-nccl" ] ||
 		skip "built without CUDA and NCCL: no weir-move-nccl"
 	export LD_LIBRARY_PATH="$BUILD/tests/standin" CUDA_VISIBLE_DEVICES=0
-	export no_proxy='*' WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
-	: >"$T/calls"
+	export WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
 }
 
 # casting NAME...: servers, and a fleet of them.

@@ -10,23 +10,12 @@
 load fleet
 load http
 
-setup_file() { start_servers; }
-teardown_file() { stop_servers; }
-
 setup() {
-	common_setup
-	export no_proxy='*'
-	: >"$T/calls"
-	mkdir -p "$T/store/staging/000007" "$T/store/versions/000007"
-	echo new >"$T/store/staging/000007/model.safetensors"
-	echo new >"$T/store/versions/000007/model.safetensors"
-	start store "$BUILD/tests/fakeengine" "ipc://$T/store.sock" name=a "store=$T/store"
-	wait_for test -S "$T/store.sock"
+	http_setup
+	start_stand_in
 }
-
 teardown() {
-	kill_and_reap "$(pid_of store)"
-	rm -f "$T/store.sock" "$T/store.sock.fd"
+	end_stand_in
 	common_teardown
 }
 

@@ -7,13 +7,8 @@ load fleet
 load delta
 load http
 
-setup_file() { start_servers; }
-teardown_file() { stop_servers; }
-
 setup() {
-	common_setup
-	export no_proxy='*'
-	: >"$T/calls"
+	http_setup
 	mkdir "$T/disk"
 }
 
