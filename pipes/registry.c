@@ -184,7 +184,7 @@ static int ensure_id(struct registry *r)
 		return log_error(E_DATA,
 				 "registry %s was in use, and its id is gone: "
 				 "restore that, or give a fresh directory and "
-				 "--adopt its engines",
+				 "start its engines with --adopt",
 				 r->path);
 	return make_id(r);
 }
