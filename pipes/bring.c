@@ -30,11 +30,12 @@ void bring_release(struct bring *b)
 }
 
 /* A lost reply must leave time for another attempt. */
-static int64_t attempt_ms(const struct bring_one *o, int64_t whole)
+static int64_t attempt_ms(struct bring_one *o, int64_t whole)
 {
 	int64_t left = o->due_ms - clock_mono_ms();
 	int64_t part = whole / BRING_ATTEMPTS;
 
+	o->cut = left < part;
 	return left < part || part < 1 ? (left > 0 ? left : 1) : part;
 }
 
@@ -54,7 +55,7 @@ static bool has_to_load(const struct bring_one *o)
 	return o->e->ops->in_place && !o->e->live.loaded;
 }
 
-static int64_t swap_ms(const struct bring_one *o)
+static int64_t swap_ms(struct bring_one *o)
 {
 	int64_t left = o->due_ms - clock_mono_ms();
 
@@ -104,6 +105,7 @@ static void act(struct bring_one *o, enum homing_act a)
 
 	o->rc = 0;
 	o->waiting = 0;
+	o->cut = false;
 	switch (a) {
 	case HA_PROBE:
 		ask(o, EC_PROBE, attempt_ms(o, b->engine_ms));
@@ -231,6 +233,18 @@ static enum homing_ev meaning(struct bring_one *o, enum engine_call call)
 	return HE_OK;
 }
 
+/* That there was no time left for an answer tells nothing about the engine,
+ * as what it said before does. */
+static void note_cause(struct bring_one *o, int rc)
+{
+	char *cause = o->e->cause;
+
+	if (o->cut && rc == -E_TIMEOUT && o->said[0])
+		memcpy(cause, o->said, sizeof o->said);
+	else
+		memcpy(o->said, cause, sizeof o->said);
+}
+
 bool bring_answer(struct bring *b, struct engine *e, enum engine_call call,
 		  int rc)
 {
@@ -242,6 +256,8 @@ bool bring_answer(struct bring *b, struct engine *e, enum engine_call call,
 	if (!(o->waiting & BIT(call)))
 		return true;
 	o->waiting &= ~BIT(call);
+	if (rc < 0)
+		note_cause(o, rc);
 	if (rc < 0 && o->rc == 0)
 		o->rc = rc;
 	if (rc < 0 && e->absent)

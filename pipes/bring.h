@@ -31,6 +31,8 @@ struct bring_one {
 	bool extended;			/* its deadline, for one receipt */
 	bool hasty;			/* nobody there: waits for no load */
 	int64_t left_ms;		/* of it, for what comes after that */
+	bool cut;			/* the attempt has less than its part */
+	char said[ENGINE_CAUSE];	/* why the last one failed that had it */
 };
 
 struct bring {

@@ -330,7 +330,7 @@ open_files() { find "/proc/$(mover_pid)/fd" | wc -l; }
 	consumer c
 	consumer d
 	maps c "$T/one" 1
-	run --separate-stderr push "$T/two"
+	run --separate-stderr push "$T/two" --engine-timeout 5s
 	assert_equal "$status" 3
 	assert_regex "$stderr" "a consumer still maps slot 0"
 	maps d "$T/one" 1

@@ -203,7 +203,7 @@ lagging_b() {
 	push "$T/one" >/dev/null 2>&1
 	touch "$T/bad"
 	run --separate-stderr push "$T/two" -q --min-engines 1 \
-		--engine-timeout 1s
+		--engine-timeout 5s
 	assert_failure 3
 	assert_output --partial "1 of 4 engines"
 	assert_output --partial "lagging: b, c, d"
