@@ -4,6 +4,7 @@
 #include "log.h"
 
 #include <curl/curl.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,6 +12,22 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* What is asked of curl.  It is loaded when there is a server to speak to: with
+ * all that it needs itself it takes three times as long as weir-commit. */
+/* clang-format off */
+#define CURL_CALLS(X) \
+	X(easy_cleanup) X(easy_getinfo) X(easy_init) X(easy_setopt) \
+	X(easy_strerror) X(global_init) X(multi_add_handle) \
+	X(multi_assign) X(multi_cleanup) X(multi_info_read) \
+	X(multi_init) X(multi_remove_handle) X(multi_setopt) \
+	X(multi_socket_action) X(slist_append) X(slist_free_all)
+/* clang-format on */
+static struct {
+#define X(name) __typeof__(curl_##name) *name;
+	CURL_CALLS(X)
+#undef X
+} curl;
 
 struct watched { /* a socket of curl's */
 	struct http *h;
@@ -44,7 +61,7 @@ static void on_socket(struct watched *w, int what)
 	struct http *h = w->h;
 	int running;
 
-	curl_multi_socket_action(h->multi, w->fd, what, &running);
+	curl.multi_socket_action(h->multi, w->fd, what, &running);
 	check_done(h);
 }
 
@@ -63,7 +80,7 @@ static void on_timer(void *arg)
 	struct http *h = arg;
 	int running;
 
-	curl_multi_socket_action(h->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+	curl.multi_socket_action(h->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 	check_done(h);
 }
 
@@ -83,7 +100,7 @@ static int watch(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
 		w->h = h;
 		w->fd = fd;
 		loop_add_fd(h->loop, fd, on_in, w);
-		curl_multi_assign(h->multi, fd, w);
+		curl.multi_assign(h->multi, fd, w);
 	}
 	loop_want_out(h->loop, fd, what & CURL_POLL_OUT, on_out);
 	return 0;
@@ -126,7 +143,7 @@ static size_t take_head(char *p, size_t size, size_t n, void *arg)
 	return 0;
 }
 
-#define SET(option, value) BUG_ON(curl_easy_setopt(h->easy, option, value))
+#define SET(option, value) BUG_ON(curl.easy_setopt(h->easy, option, value))
 
 static void set_fixed(struct http *h)
 {
@@ -151,7 +168,7 @@ static void set_fixed(struct http *h)
 
 static void add_header(struct http *h, const char *line)
 {
-	struct curl_slist *l = curl_slist_append(h->headers, line);
+	struct curl_slist *l = curl.slist_append(h->headers, line);
 
 	BUG_ON(!l);
 	h->headers = l;
@@ -171,15 +188,40 @@ static void set_headers(struct http *h)
 	free(line);
 }
 
+/* For as long as the process lives. */
+static int load(void)
+{
+	static const char *const names[] = { "libcurl.so.4",
+					     "libcurl-gnutls.so.4" };
+	static bool ready;
+	void *lib = NULL, *call;
+
+	if (ready)
+		return 0;
+	for (size_t i = 0; !lib && i < COUNT(names); i++)
+		lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+#define X(name)                                                          \
+	call = lib ? dlsym(lib, "curl_" #name) : NULL;                   \
+	if (!call) {                                                     \
+		log_error(E_CONFIG, "libcurl, for HTTP: %s", dlerror()); \
+		return -E_CONFIG;                                        \
+	}                                                                \
+	memcpy(&curl.name, &call, sizeof call);
+	CURL_CALLS(X)
+#undef X
+	BUG_ON(curl.global_init(CURL_GLOBAL_DEFAULT));
+	ready = true;
+	return 0;
+}
+
 struct http *http_new(struct loop *l, const char *url, const char *token)
 {
-	static bool ready;
-	struct http *h = xcalloc(1, sizeof *h);
+	struct http *h;
 	size_t n = strlen(url);
 
-	if (!ready)
-		BUG_ON(curl_global_init(CURL_GLOBAL_DEFAULT));
-	ready = true;
+	if (load() < 0)
+		return NULL;
+	h = xcalloc(1, sizeof *h);
 	while (n > 0 && url[n - 1] == '/')
 		n--;
 	h->loop = l;
@@ -187,13 +229,13 @@ struct http *http_new(struct loop *l, const char *url, const char *token)
 	h->token = token ? xstrdup(token) : NULL;
 	h->timer.fn = on_timer;
 	h->timer.arg = h;
-	h->multi = curl_multi_init();
-	h->easy = curl_easy_init();
+	h->multi = curl.multi_init();
+	h->easy = curl.easy_init();
 	BUG_ON(!h->multi || !h->easy);
-	curl_multi_setopt(h->multi, CURLMOPT_SOCKETFUNCTION, watch);
-	curl_multi_setopt(h->multi, CURLMOPT_SOCKETDATA, h);
-	curl_multi_setopt(h->multi, CURLMOPT_TIMERFUNCTION, set_timer);
-	curl_multi_setopt(h->multi, CURLMOPT_TIMERDATA, h);
+	curl.multi_setopt(h->multi, CURLMOPT_SOCKETFUNCTION, watch);
+	curl.multi_setopt(h->multi, CURLMOPT_SOCKETDATA, h);
+	curl.multi_setopt(h->multi, CURLMOPT_TIMERFUNCTION, set_timer);
+	curl.multi_setopt(h->multi, CURLMOPT_TIMERDATA, h);
 	set_headers(h);
 	set_fixed(h);
 	return h;
@@ -203,7 +245,7 @@ void http_cancel(struct http *h)
 {
 	if (!h->busy)
 		return;
-	curl_multi_remove_handle(h->multi, h->easy);
+	curl.multi_remove_handle(h->multi, h->easy);
 	h->busy = false;
 }
 
@@ -212,9 +254,9 @@ void http_free(struct http *h)
 	if (!h)
 		return;
 	http_cancel(h);
-	curl_easy_cleanup(h->easy);
-	curl_multi_cleanup(h->multi);
-	curl_slist_free_all(h->headers);
+	curl.easy_cleanup(h->easy);
+	curl.multi_cleanup(h->multi);
+	curl.slist_free_all(h->headers);
 	loop_disarm(h->loop, &h->timer);
 	buf_release(&h->body);
 	free(h->url);
@@ -258,7 +300,7 @@ void http_call(struct http *h, const struct http_request *q, http_fn *fn,
 	}
 	SET(CURLOPT_TIMEOUT_MS, (long)h->ms);
 	free(url);
-	BUG_ON(curl_multi_add_handle(h->multi, h->easy));
+	BUG_ON(curl.multi_add_handle(h->multi, h->easy));
 }
 
 /* ---- how it ended ---- */
@@ -274,8 +316,8 @@ static void explain(struct http *h, CURLcode code, struct http_reply *r)
 {
 	long sent = 0, os = 0;
 
-	curl_easy_getinfo(h->easy, CURLINFO_REQUEST_SIZE, &sent);
-	curl_easy_getinfo(h->easy, CURLINFO_OS_ERRNO, &os);
+	curl.easy_getinfo(h->easy, CURLINFO_REQUEST_SIZE, &sent);
+	curl.easy_getinfo(h->easy, CURLINFO_OS_ERRNO, &os);
 	r->sent = sent > 0;
 	r->refused = !r->sent && os == ECONNREFUSED;
 	r->rc = -E_IO;
@@ -291,12 +333,12 @@ static void explain(struct http *h, CURLcode code, struct http_reply *r)
 	} else if (!r->sent) {
 		r->rc = -E_UNAVAIL;
 		snprintf(h->why, sizeof h->why, "not connected: %s",
-			 h->error[0] ? h->error : curl_easy_strerror(code));
+			 h->error[0] ? h->error : curl.easy_strerror(code));
 	} else {
 		snprintf(h->why, sizeof h->why, "closed %s: %s",
 			 h->head ? "in the middle of its answer"
 				 : "without an answer",
-			 h->error[0] ? h->error : curl_easy_strerror(code));
+			 h->error[0] ? h->error : curl.easy_strerror(code));
 	}
 	r->why = h->why;
 }
@@ -309,18 +351,18 @@ static void finish(struct http *h, CURLcode code)
 	char *to = NULL, *here = NULL, *location;
 
 	if (code == CURLE_OK) {
-		curl_easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &r.status);
-		curl_easy_getinfo(h->easy, CURLINFO_REDIRECT_URL, &to);
+		curl.easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &r.status);
+		curl.easy_getinfo(h->easy, CURLINFO_REDIRECT_URL, &to);
 	} else {
 		explain(h, code, &r);
 	}
-	curl_easy_getinfo(h->easy, CURLINFO_LOCAL_IP, &here);
+	curl.easy_getinfo(h->easy, CURLINFO_LOCAL_IP, &here);
 	snprintf(h->here, sizeof h->here, "%s", here ? here : "");
 	location = to ? xstrdup(to) : NULL;
 	r.location = location;
 	r.body = buf_slice(&body);
 	h->body = (struct buf){ 0 };
-	curl_multi_remove_handle(h->multi, h->easy);
+	curl.multi_remove_handle(h->multi, h->easy);
 	h->busy = false;
 	h->fn(h->arg, &r);
 	buf_release(&body);
@@ -332,7 +374,7 @@ static void check_done(struct http *h)
 	CURLMsg *m;
 	int left;
 
-	while ((m = curl_multi_info_read(h->multi, &left))) {
+	while ((m = curl.multi_info_read(h->multi, &left))) {
 		if (m->msg != CURLMSG_DONE || !h->busy)
 			continue;
 		finish(h, m->data.result);

@@ -47,7 +47,7 @@ struct http_reply {
 typedef void http_fn(void *arg, const struct http_reply *r);
 
 /* url: http[s]://HOST[:PORT][/BASE].  token: sent as Authorization: Bearer,
- * or NULL.  Both copied. */
+ * or NULL.  Both copied.  NULL, logged: libcurl cannot be loaded. */
 struct http *http_new(struct loop *l, const char *url, const char *token);
 /* An open request ends unanswered.  NULL is fine. */
 void http_free(struct http *h);

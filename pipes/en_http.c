@@ -590,6 +590,8 @@ int http_engine_open(struct engine *e, const struct http_dialect *d)
 	h->retry.fn = on_soon;
 	h->retry.arg = h;
 	h->http = http_new(e->host->loop, e->url, e->goal->token);
+	if (!h->http)
+		return -E_CONFIG;
 	return e->alone ? 0 : native_open(e);
 }
 

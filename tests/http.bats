@@ -256,6 +256,18 @@ d resume"
 	[ ! -e "$T/registry/open" ]
 }
 
+@test "a host without libcurl: refused by name before anything is asked" {
+	mkdir "$T/lib"
+	touch "$T/lib/libcurl.so.4" "$T/lib/libcurl-gnutls.so.4"
+	mixed a=sglang b=vllm
+	checkpoint "$T/v1" --size 1MiB --seed 1
+	LD_LIBRARY_PATH=$T/lib run --separate-stderr push "$T/v1"
+	assert_equal "$status" 78
+	assert_regex "$stderr" "libcurl, for HTTP: .*libcurl"
+	[ ! -s "$T/calls" ]
+	[ ! -e "$T/registry/open" ]
+}
+
 @test "VF-10 a server restarted between load and decision is not published" {
 	mixed b=vllm
 	publish 1
