@@ -15,7 +15,7 @@ held_fleet() {
 	fleet a b
 	push "$T/one" 2>/dev/null
 	touch "$T/hold"
-	forget_runs
+	look_at_new_runs
 }
 
 # A push of the second, up to the seal.
@@ -25,8 +25,6 @@ held_push() {
 		--stage-timeout 5s "$@"
 	wait_for told sealed
 }
-
-pid_in_run() { head -n 1 "$(newest_run)/$1"; }
 
 all_serve() {
 	assert_equal "$(serving a) $(serving b)" "$1 $1"
@@ -54,16 +52,11 @@ assert_heals() {
 	assert_not_exist "$T/registry/open"
 }
 
-# told() and newest_run() must not find an older one.
-forget_runs() {
-	rm -rf "${T:?}"/run/weir/*
-}
-
 # The four by hand, up to the seal; their codes are the last line of hand.out.
 # held_hand [TIME]: their --stage-timeout.
 held_hand() {
 	touch "$T/hold"
-	forget_runs
+	look_at_new_runs
 	# shellcheck disable=SC2016 # for that shell
 	start hand bash -c '
 		o=--stage-timeout=$4
@@ -82,7 +75,7 @@ codes_of_hand() { tail -n 1 "$T/hand.out"; }
 	held_fleet
 	for pair in plan,commit admit,transfer transfer,commit; do
 		touch "$T/hold"
-		forget_runs
+		look_at_new_runs
 		held_push
 		# In one call, so that neither sees the other's end.
 		pids="$(pid_in_run "${pair%,*}.1") $(pid_in_run "${pair#*,}.1")"
@@ -421,7 +414,7 @@ new_boot() {
 	stop push TERM || true
 	assert_old
 	rm "$T/hold"
-	forget_runs
+	look_at_new_runs
 	push "$T/two" --bucket-size 128KiB --max-inflight-buckets 2 \
 		2>"$T/next.err"
 	run grep -m 1 '"event":"granted"' "$(newest_run)/events"
@@ -522,7 +515,7 @@ kill_run() {
 	push "$T/one" 2>/dev/null
 	fleet a b
 	touch "$T/hold"
-	forget_runs
+	look_at_new_runs
 	start push weir-push --only b --fleet "$T/fleet.yaml" \
 		--registry "$T/registry"
 	wait_for told acked
@@ -548,7 +541,7 @@ kill_run() {
 	push "$T/one" 2>/dev/null
 	push "$T/two" 2>/dev/null
 	touch "$T/hold"
-	forget_runs
+	look_at_new_runs
 	start push weir-rollback --registry "$T/registry"
 	wait_for told decided
 	kill_run
@@ -609,7 +602,7 @@ kill_run() {
 	push "$T/two" 2>/dev/null # now nobody keeps the first
 	for stage in admit transfer commit; do
 		touch "$T/hold"
-		forget_runs
+		look_at_new_runs
 		start push weir-rollback --to 1 --registry "$T/registry"
 		wait_for told sealed
 		kill -KILL "$(pid_in_run $stage.1)"
@@ -621,7 +614,7 @@ kill_run() {
 		push "$T/two" 2>/dev/null
 	done
 	touch "$T/hold"
-	forget_runs
+	look_at_new_runs
 	start push weir-rollback --to 1 --registry "$T/registry"
 	wait_for told sealed
 	kill_engine b

@@ -75,7 +75,7 @@ killed_stage() {
 	# Between temporary file and name, and with a socket bound.
 	run --separate-stderr killed_stage commit link 3
 	assert_success
-	killed=$(head -n 1 "$(newest_run)/commit.1")
+	killed=$(pid_in_run commit.1)
 	[[ $stderr == *"removed .tmp."*", left by pid $killed, which has ended"* ]]
 	rm "$T/mark"
 	run --separate-stderr killed_stage transfer rename 1

@@ -136,20 +136,35 @@ decided() {
 	[ -e "$T/$REGISTRY_DIR/versions/$(printf %06d "$1")/decision" ]
 }
 
-# The run directory of the newest run.
+# The run directory of the newest run.  When it began its first instance's file
+# tells: whoever tidies up in a directory touches it.
 newest_run() {
-	# shellcheck disable=SC2012 # names of our own
-	ls -td "$T"/run/weir/*/ | head -n 1
+	local run first newest='' began=''
+
+	for run in "$T"/run/weir/*/; do
+		[[ -d $run && ${OLD_RUNS:-} != *" $run "* ]] || continue
+		first=$run/plan.1
+		[ -e "$first" ] || first=$run/admit.1
+		if [[ -z $newest || ! -e $first || $first -nt $began ]]; then
+			newest=$run began=$first
+		fi
+		[ -e "$began" ] || break
+	done
+	[ -n "$newest" ] && echo "$newest"
 }
 
-# Runs made from here on are what told() looks at.
-look_at_new_runs() { FORGOTTEN=$(newest_run 2>/dev/null) || FORGOTTEN=; }
+# From here on newest_run() and told() look at no run that is there already.
+look_at_new_runs() { OLD_RUNS=" $(echo "$T"/run/weir/*/) "; }
 
 # told NAME: has the newest run told that event?
 told() {
-	[ "$(newest_run)" != "${FORGOTTEN:-}" ] || return 1
-	grep -q "\"event\":\"$1\"" "$(newest_run)/events"
+	local run
+
+	run=$(newest_run) && grep -q "\"event\":\"$1\"" "$run/events"
 }
+
+# pid_in_run STAGE.N: of that instance, in the newest run.
+pid_in_run() { head -n 1 "$(newest_run)/$1"; }
 
 # Nothing that a run leaves behind: sockets, temporary files.
 assert_clean_runs() {

@@ -317,7 +317,7 @@ acked_buckets() {
 		--fleet "$T/fleet.yaml" --registry "$T/registry" \
 		--bucket-size 1536 --max-inflight-engine-groups 1
 	wait_for acked_buckets 7
-	kill -KILL "$(head -n 1 "$(newest_run)/transfer.1")"
+	kill -KILL "$(pid_in_run transfer.1)"
 	ends_with 0 push
 	holds a "$T/one" && holds b "$T/one"
 }

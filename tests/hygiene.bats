@@ -17,7 +17,7 @@ killed() {
 	start push weir-push --source "$2" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --stage-timeout 5s
 	wait_for told moved
-	kill -KILL "$(head -n 1 "$(newest_run)/$1.1")"
+	kill -KILL "$(pid_in_run "$1.1")"
 	wait_for test -e "$(newest_run)/$1.2"
 	kill -KILL "$(pid_of push)"
 	rm "$T/hold"

@@ -300,7 +300,7 @@ kill_stage_once() {
 	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --bucket-size 256KiB
 	wait_for told acked
-	kill -KILL "$(head -n 1 "$(newest_run)/$stage.1")"
+	kill -KILL "$(pid_in_run $stage.1)"
 	wait_for test -e "$(newest_run)/$stage.2"
 	rm "$T/hold"
 	ends_with 0 push
@@ -420,10 +420,10 @@ peak 1 bucket,"
 	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry"
 	wait_for test -e "$T/a.held"
-	kill -STOP "$(head -n 1 "$(newest_run)/transfer.1")"
-	kill -TERM "$(head -n 1 "$(newest_run)/commit.1")"
+	kill -STOP "$(pid_in_run transfer.1)"
+	kill -TERM "$(pid_in_run commit.1)"
 	wait_for contains "$T/a.err" "the run was cancelled"
-	kill -CONT "$(head -n 1 "$(newest_run)/transfer.1")"
+	kill -CONT "$(pid_in_run transfer.1)"
 	ends_with 143 push
 	run grep " error " "$T/push.err"
 	assert_output ""

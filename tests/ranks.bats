@@ -110,8 +110,6 @@ held_push() {
 	wait_for told sealed
 }
 
-pid_in_run() { head -n 1 "$(newest_run)/$1"; }
-
 # refused CODE PART...: the last run was, before any engine was touched.
 refused() {
 	one_line_error "$@"

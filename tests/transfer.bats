@@ -114,7 +114,7 @@ lie() {
 		--registry "$T/registry" --bucket-size 256KiB \
 		--max-inflight-buckets 2
 	wait_for has_offers a 2
-	kill -KILL "$(head -n 1 "$(newest_run)/transfer.1")"
+	kill -KILL "$(pid_in_run transfer.1)"
 	ends_with 0 push
 	run python3 "$SRC/tests/checkevents.py" "$(newest_run)/events" \
 		--engines a,b --buckets 2
@@ -142,7 +142,7 @@ field() {
 			--fleet "$T/fleet.yaml" --registry "$T/registry" \
 			--bucket-size 256KiB --max-inflight-buckets 2
 		wait_for told granted
-		kill -KILL "$(head -n 1 "$(newest_run)/$stage.1")"
+		kill -KILL "$(pid_in_run $stage.1)"
 		ends_with 0 push
 		assert [ "$(field resent_bytes)" -le "$(field peak_credit_bytes)" ]
 		# A new admit waits for what its transfer has under way.
