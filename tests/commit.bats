@@ -14,6 +14,7 @@ bats_require_minimum_version 1.5.0
 teardown() {
 	local pid
 
+	forget_reaped
 	for pid in "${STARTED[@]}"; do
 		kill -TERM "$pid" 2>/dev/null || true
 		wait_for is_dead "$pid" || true

@@ -25,6 +25,7 @@ checkpoint() {
 teardown() {
 	local pid
 
+	forget_reaped
 	for pid in "${STARTED[@]}"; do
 		kill -CONT "$pid" 2>/dev/null || true
 		kill -TERM "$pid" 2>/dev/null || true

@@ -24,7 +24,7 @@ load /usr/lib/bats/bats-file/load.bash
 
 SRC=${SRC:-$(cd "$BATS_TEST_DIRNAME/.." && pwd)}
 BUILD=${BUILD:-$SRC/build}
-WAIT_SECONDS=${WAIT_SECONDS:-60}	# of wait_for; generous: a bound, no pace
+WAIT_SECONDS=${WAIT_SECONDS:-240}	# of wait_for; generous: a bound, no pace
 export SRC BUILD
 
 setup() { common_setup; }
@@ -45,6 +45,7 @@ common_setup() {
 common_teardown() {
 	local pid left=0
 
+	forget_reaped
 	for pid in "${STARTED[@]}"; do
 		kill_and_reap "$pid"
 	done
@@ -65,6 +66,9 @@ start() {
 	local name=$1
 
 	shift
+	# Before anybody looks: what an older one of that name said is not its.
+	: >"$T/$name.out"
+	: >"$T/$name.err"
 	"$@" >"$T/$name.out" 2>"$T/$name.err" </dev/null 3>&- &
 	LAST_PID=$!
 	echo "$LAST_PID" >"$T/$name.pid"
@@ -109,6 +113,23 @@ is_dead() {
 kill_and_reap() {
 	is_dead "$1" || kill -KILL "$1" 2>/dev/null || true
 	wait "$1" 2>/dev/null || true
+}
+
+is_child() {
+	local stat
+
+	{ read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+	[[ ${stat##*) } == ?" $BASHPID "* ]]
+}
+
+# The numbers of those that were waited for may be anybody's by now.
+forget_reaped() {
+	local pid still=()
+
+	for pid in "${STARTED[@]}"; do
+		! is_child "$pid" || still+=("$pid")
+	done
+	STARTED=("${still[@]}")
 }
 
 # wait_for COMMAND...: polls until it succeeds; fails at the deadline.

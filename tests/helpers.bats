@@ -1,24 +1,26 @@
 #!/usr/bin/env bats
-# shellcheck disable=SC2034 # WAIT_SECONDS is read by the helpers
+# shellcheck disable=SC2034 # KILLED_LEAVE is read by the helpers
 # The helpers themselves: a net with holes would catch nothing.
 
 load helpers
 
+# Before that it is this shell's child without its environment.
+is_sleep() { [ "$(cat "/proc/$1/comm")" = sleep ]; }
+
 @test "a process that is left behind fails the test" {
-	WAIT_SECONDS=1
 	setsid sleep 100 >/dev/null 2>&1 3>&- &
-	run assert_nothing_left
+	wait_for is_sleep "$!"
+	WAIT_SECONDS=1 run assert_nothing_left
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"left behind: process $! sleep 100"* ]]
 	wait_for is_dead "$!"
 }
 
 @test "so does the grandchild of a process that was started" {
-	WAIT_SECONDS=1
 	start parent sh -c 'sleep 100 & wait'
 	wait_for contains "/proc/$LAST_PID/task/$LAST_PID/children" " "
 	kill_and_reap "$LAST_PID"
-	run assert_nothing_left
+	WAIT_SECONDS=1 run assert_nothing_left
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"sleep 100"* ]]
 }
@@ -35,8 +37,11 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$T/run/s"
 @test "so do a temporary file, an endpoint and named shared memory" {
 	local file
 
+	# In the place of the real one, in which others would find it too.
+	export LEFTOVERS_SHM=$T/shm
+	mkdir "$LEFTOVERS_SHM"
 	for file in "$T/run/.tmp.7.open" "$T/run/plan.endpoint" \
-		"/dev/shm/weir-test.$BASHPID"; do
+		"$LEFTOVERS_SHM/weir-test"; do
 		touch "$file"
 		run assert_nothing_left
 		rm "$file"
@@ -56,11 +61,11 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$T/run/s"
 
 @test "what a killed process leaves may stay where that is said, a process not" {
 	KILLED_LEAVE=1
-	WAIT_SECONDS=1
 	touch "$T/run/.tmp.7.open"
 	assert_nothing_left
 	setsid sleep 100 >/dev/null 2>&1 3>&- &
-	run assert_nothing_left
+	wait_for is_sleep "$!"
+	WAIT_SECONDS=1 run assert_nothing_left
 	[ "$status" -eq 1 ]
 	wait_for is_dead "$!"
 	rm "$T/run/.tmp.7.open"
@@ -92,8 +97,7 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$T/run/s"
 }
 
 @test "wait_for fails at its deadline and says for what it waited" {
-	WAIT_SECONDS=1
-	run wait_for false
+	WAIT_SECONDS=1 run wait_for false
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"for: false"* ]]
 }

@@ -26,7 +26,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define SHM "/dev/shm"
+#define SHM "/dev/shm" /* LEFTOVERS_SHM: another directory in its place */
 #define ENVIRON_MAX (1u << 18) /* bytes; of more, the rest is not seen */
 #define WALK_FDS 20
 #define AT_MAX (PATH_MAX + NAME_MAX + 2)
@@ -231,6 +231,7 @@ static int profile(const char *pid)
 int main(int argc, char **argv)
 {
 	char text[PATH_MAX + 32], top[PATH_MAX];
+	const char *shm = getenv("LEFTOVERS_SHM");
 	size_t nliving = 0;
 
 	if (argc == 3 && strcmp(argv[1], "--of") == 0)
@@ -247,6 +248,6 @@ int main(int argc, char **argv)
 	mark = text;
 	each("/proc", process);
 	nftw(top, look, WALK_FDS, FTW_PHYS);
-	each(SHM, shared);
+	each(shm ? shm : SHM, shared);
 	return found != 0;
 }
