@@ -581,6 +581,31 @@ static int remove_entry(int dirfd, const char *name, int depth)
 	return 0;
 }
 
+static int sync_entry(int dirfd, const char *name, int depth)
+{
+	int fd = open_at(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+	int rc;
+
+	if (fd < 0)
+		return errno == ENOTDIR || errno == ELOOP
+			       ? 0
+			       : log_errno(E_IO, "sync %s", name);
+	rc = depth > 0 ? io_fsync_dir(fd)
+		       : log_error(E_IO, "sync %s: too deep", name);
+	if (rc == 0)
+		return each_entry_take(fd, sync_entry, depth - 1);
+	close(fd);
+	return rc;
+}
+
+int io_fsync_dirs(int dirfd)
+{
+	int fd = io_open_dir(dirfd, ".");
+	int rc = fd < 0 ? fd : each_entry_take(fd, sync_entry, TREE_DEPTH_MAX);
+
+	return rc < 0 ? rc : io_fsync_dir(dirfd);
+}
+
 int io_remove_tree(int dirfd, const char *name)
 {
 	return remove_entry(dirfd, name, TREE_DEPTH_MAX);

@@ -64,6 +64,8 @@ int io_replace_link(int dirfd, const char *name, const char *target);
 int io_copy_once(int fromfd, int dirfd, const char *name);
 
 int io_fsync_dir(int dirfd);
+/* The same of all directories below it, and then of itself. */
+int io_fsync_dirs(int dirfd);
 /* The name itself becomes durable: fsync of the directory it stands in. */
 int io_sync_parent(const char *path);
 /* mkdir -p, durable; parents as the umask says, the last one with mode. */

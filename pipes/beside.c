@@ -157,7 +157,7 @@ bool beside_is_free(const char *path)
 
 int beside_put(struct beside *b)
 {
-	int rc = io_fsync_dir(b->fd);
+	int rc = io_fsync_dirs(b->fd);
 
 	if (rc < 0)
 		return rc;
@@ -225,7 +225,7 @@ static int lock_place(const struct beside *b, const struct stat *old)
 
 int beside_exchange(struct beside *b, const struct stat *old)
 {
-	int rc = io_fsync_dir(b->fd);
+	int rc = io_fsync_dirs(b->fd);
 	int fd = rc < 0 ? rc : lock_place(b, old);
 
 	if (fd < 0)

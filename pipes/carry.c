@@ -329,8 +329,6 @@ static int carry_dir(const struct tree *t, int from, int to, const char *path,
 		rc = log_errno(E_IO, "stat %s/%s", t->root, path);
 	if (rc == 0)
 		rc = take_looks(to, &st, t->root);
-	if (rc == 0)
-		rc = io_fsync_dir(to);
 	closedir(d);
 	return rc;
 }

@@ -34,11 +34,12 @@ int carry_file(int from, int dirfd, const char *name);
 /* All that is in the directory from, except paths for which skip(ctx, path)
  * is true, goes into to, whatever there is already; sub-directories are made,
  * links stay links, regular files are hard links if that is possible.
- * Directories are synced.  -E_DATA, logged: a socket, device or the like. */
+ * Directories are not synced.  -E_DATA, logged: a socket, device or the
+ * like. */
 typedef bool carry_skip_fn(void *ctx, const char *path);
 int carry_tree(int from, int to, const char *path, carry_skip_fn *skip,
 	       void *ctx);
-/* The directories that lead to path, which is below dirfd. */
+/* The directories that lead to path, which is below dirfd; not synced. */
 int carry_parents(int dirfd, const char *path);
 
 #endif

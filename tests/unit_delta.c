@@ -2,16 +2,17 @@
  * Killed at every step of making and of applying a delta, in each encoding:
  * exactly the old or exactly the new version is there, trying again succeeds,
  * and nothing is left behind.  And: nothing appears under its name before all
- * of it is synced.  The threads are the crew's, by pthread.h.
+ * of it is synced, the directories in it too.  The threads are the crew's, by
+ * pthread.h.
  */
 #include "common/err.h"
 #include "common/io.h"
 #include "pipes/beside.h"
 #include "pipes/delta.h"
 #include "tests/files.h"
+#include "tests/synced.h"
 #include "tests/tap.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,8 +22,8 @@
 
 #define CRASHED 9
 #define STEPS_MAX 200
+#define TWO "deep/er/two.safetensors"
 #define BIG (DELTA_PIECE * 2 + 4096) /* bytes: several pieces */
-#define SYNCED_MAX 64
 
 static char *root;
 
@@ -31,7 +32,7 @@ static char *in_root(const char *name)
 	return xasprintf("%s/%s", root, name);
 }
 
-/* ---- checkpoints of three tensors in two shards ---- */
+/* ---- checkpoints of three tensors in two shards, one of them deeper ---- */
 
 static void add_header(struct buf *b, const char *json)
 {
@@ -63,15 +64,27 @@ static void put_file(const char *dir, const char *name, const struct buf *b)
 	free(path);
 }
 
+static void make_dirs(const char *path)
+{
+	static const char *const name[] = { "", "/deep", "/deep/er" };
+
+	for (size_t i = 0; i < COUNT(name); i++) {
+		char *p = xasprintf("%s%s", path, name[i]);
+
+		mkdir(p, 0755);
+		free(p);
+	}
+}
+
 static void make_checkpoint(const char *dir, unsigned change)
 {
 	static const char index[] =
 		"{\"metadata\":{},\"weight_map\":{\"a\":\"one.safetensors\","
-		"\"b\":\"one.safetensors\",\"c\":\"two.safetensors\"}}";
+		"\"b\":\"one.safetensors\",\"c\":\"" TWO "\"}}";
 	char *path = in_root(dir), *json;
 	struct buf b = { 0 };
 
-	mkdir(path, 0755);
+	make_dirs(path);
 	json = xasprintf("{\"a\":{\"dtype\":\"BF16\",\"shape\":[%zu],"
 			 "\"data_offsets\":[0,%zu]},\"b\":{\"dtype\":\"U8\","
 			 "\"shape\":[9],\"data_offsets\":[%zu,%zu]}}",
@@ -85,7 +98,7 @@ static void make_checkpoint(const char *dir, unsigned change)
 	add_header(&b, "{\"c\":{\"dtype\":\"F32\",\"shape\":[250],"
 		       "\"data_offsets\":[0,1000]}}");
 	add_noise(&b, 1000, 3, 0);
-	put_file(dir, "two.safetensors", &b);
+	put_file(dir, TWO, &b);
 	buf_clear(&b);
 	buf_add(&b, index, sizeof index - 1);
 	put_file(dir, "model.safetensors.index.json", &b);
@@ -112,8 +125,7 @@ static bool same_file(const char *a, const char *b, const char *name)
 
 static bool same_weights(const char *a, const char *b)
 {
-	return same_file(a, b, "one.safetensors") &&
-	       same_file(a, b, "two.safetensors") &&
+	return same_file(a, b, "one.safetensors") && same_file(a, b, TWO) &&
 	       same_file(a, b, "model.safetensors.index.json");
 }
 
@@ -132,86 +144,6 @@ static void drop(const char *name)
 
 	io_remove_tree(AT_FDCWD, path);
 	free(path);
-}
-
-/* ---- what is synced when ---- */
-
-static struct {
-	ino_t ino[SYNCED_MAX];
-	size_t n;
-	unsigned unsynced, appeared;
-} seen;
-
-int __real_fsync(int fd);
-int __wrap_fsync(int fd);
-int __real_renameat(int a, const char *from, int b, const char *to);
-int __wrap_renameat(int a, const char *from, int b, const char *to);
-int __real_renameat2(int a, const char *from, int b, const char *to,
-		     unsigned flags);
-int __wrap_renameat2(int a, const char *from, int b, const char *to,
-		     unsigned flags);
-
-static _Atomic unsigned lock;
-
-int __wrap_fsync(int fd)
-{
-	struct stat st;
-
-	while (atomic_exchange(&lock, 1))
-		;
-	if (fstat(fd, &st) == 0 && seen.n < SYNCED_MAX)
-		seen.ino[seen.n++] = st.st_ino;
-	atomic_store(&lock, 0);
-	return __real_fsync(fd);
-}
-
-static bool was_synced(ino_t ino)
-{
-	for (size_t i = 0; i < seen.n; i++)
-		if (seen.ino[i] == ino)
-			return true;
-	return false;
-}
-
-/* A directory is about to get its name. */
-static void look(int at, const char *from)
-{
-	int fd = openat(at, from, O_RDONLY | O_DIRECTORY);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
-	struct stat st;
-
-	if (!d)
-		return;
-	seen.appeared++;
-	while ((e = readdir(d)))
-		if (strcmp(e->d_name, "..") != 0 &&
-		    fstatat(dirfd(d), e->d_name, &st, 0) == 0 &&
-		    !was_synced(st.st_ino))
-			seen.unsynced++;
-	closedir(d);
-}
-
-static bool is_stage(const char *name)
-{
-	const char *end = strstr(name, ".weir-new");
-
-	return end && !end[9];
-}
-
-int __wrap_renameat(int a, const char *from, int b, const char *to)
-{
-	if (is_stage(from))
-		look(a, from);
-	return __real_renameat(a, from, b, to);
-}
-
-int __wrap_renameat2(int a, const char *from, int b, const char *to,
-		     unsigned flags)
-{
-	if (is_stage(from))
-		look(a, from);
-	return __real_renameat2(a, from, b, to, flags);
 }
 
 /* ---- runs ---- */
@@ -349,14 +281,17 @@ static void test_apply_out_crashes(unsigned encoding)
 
 static void test_synced(unsigned encoding)
 {
-	memset(&seen, 0, sizeof seen);
+	synced_begin();
 	drop("delta");
 	drop("dir");
+	drop("new");
 	make_checkpoint("dir", 0);
 	eq_i64(run_diff(encoding), 0, "a delta");
-	eq_i64(run_apply(0), 0, "applied");
-	eq_u64(seen.appeared, 2, "two directories got their names");
-	eq_u64(seen.unsynced, 0,
+	eq_i64(run_apply(1), 0, "applied, to a new directory");
+	eq_i64(run_apply(0), 0, "applied, in place");
+	synced_end();
+	eq_u64(synced.appeared, 3, "three directories got their names");
+	eq_u64(synced.unsynced, 0,
 	       "FS-01 with nothing in them that was not synced");
 }
 

@@ -1,7 +1,8 @@
 /*
  * Killed at every step of writing a version directory and of fetching one: a
  * directory is absent, what it was, or whole, a store serves what it served,
- * and trying again succeeds and leaves nothing behind.
+ * and trying again succeeds and leaves nothing behind.  And: all that is in it
+ * was synced when it got its name.
  */
 #include "common/err.h"
 #include "common/io.h"
@@ -11,9 +12,9 @@
 #include "pipes/seal.h"
 #include "pipes/vdir_write.h"
 #include "tests/files.h"
+#include "tests/synced.h"
 #include "tests/tap.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -49,7 +50,7 @@ static void put(const char *dir, const char *name, const void *p, size_t n)
 	close(fd);
 }
 
-static void make_shard(const char *dir, char changed)
+static void make_shard(const char *dir, const char *name, char changed)
 {
 	static const char head[] =
 		"{\"a\":{\"dtype\":\"U8\",\"shape\":[70000],"
@@ -63,18 +64,20 @@ static void make_shard(const char *dir, char changed)
 	memcpy(p + 8, head, n);
 	fill(p + 8 + n, 2 * TENSOR, 3);
 	p[8 + n + 17] = changed;
-	put(dir, "model.safetensors", p, size);
+	put(dir, name, p, size);
 	free(p);
 }
 
-static void make_version(struct version *v, const char *name, char changed,
-			 uint64_t number)
+static void begin_version(struct version *v, const char *name)
 {
 	*v = (struct version){ 0 };
 	snprintf(v->dir, sizeof v->dir, "%s/%s", root, name);
 	BUG_ON(mkdir(v->dir, 0700) < 0);
-	make_shard(v->dir, changed);
 	put(v->dir, "config.json", "{}", 2);
+}
+
+static void end_version(struct version *v, uint64_t number)
+{
 	BUG_ON(source_open(&v->source, v->dir) < 0);
 	v->rank = (struct plan_rank){ .source = v->dir,
 				      .files = v->source.nfiles };
@@ -100,6 +103,32 @@ static void make_version(struct version *v, const char *name, char changed,
 					.cancel = &never };
 }
 
+static void make_version(struct version *v, const char *name, char changed,
+			 uint64_t number)
+{
+	begin_version(v, name);
+	make_shard(v->dir, "model.safetensors", changed);
+	end_version(v, number);
+}
+
+/* Its shard is two directories down. */
+static void make_deep(struct version *v, const char *name, uint64_t number)
+{
+	static const char index[] = "{\"metadata\":{},\"weight_map\":{"
+				    "\"a\":\"deep/er/m.safetensors\","
+				    "\"b\":\"deep/er/m.safetensors\"}}";
+	char path[160];
+
+	begin_version(v, name);
+	snprintf(path, sizeof path, "%s/deep", v->dir);
+	BUG_ON(mkdir(path, 0700) < 0);
+	snprintf(path, sizeof path, "%s/deep/er", v->dir);
+	BUG_ON(mkdir(path, 0700) < 0);
+	make_shard(v->dir, "deep/er/m.safetensors", 4);
+	put(v->dir, "model.safetensors.index.json", index, sizeof index - 1);
+	end_version(v, number);
+}
+
 static void unmake_version(struct version *v)
 {
 	for (uint32_t i = 0; i < v->source.nfiles; i++)
@@ -107,7 +136,7 @@ static void unmake_version(struct version *v)
 	source_release(&v->source);
 }
 
-static struct version one, other, two;
+static struct version one, other, two, deep;
 
 /* ---- crashes ---- */
 
@@ -240,6 +269,20 @@ static void test_replaced(void)
 	}
 	ok(good && old > 5 && n - 1 > old && n < STEPS_MAX,
 	   "DK-07 replaced: died at each of %d steps: old or new", n - 1);
+}
+
+static void test_synced(void)
+{
+	struct vdir_made m;
+
+	synced_begin();
+	eq_i64(vdir_write_full(&deep.write, &m), 0, "one with directories");
+	synced_end();
+	eq_u64(synced.appeared, 1, "it got its name");
+	eq_u64(synced.unsynced, 0,
+	       "FS-01 with nothing in it that was not synced");
+	ok(is_whole(deep.write.version, &m.content), "and is whole");
+	free(m.path);
 }
 
 static int write_two(unsigned encoding)
@@ -410,9 +453,11 @@ int main(void)
 	make_version(&one, "one", 1, 1);
 	make_version(&other, "other", 2, 1);
 	make_version(&two, "two", 3, 2);
+	make_deep(&deep, "deep", 3);
 	mkdir(disk, 0700);
 	test_full();
 	test_replaced();
+	test_synced();
 	drop(disk);
 	mkdir(disk, 0700);
 	write_one(0);
@@ -425,6 +470,7 @@ int main(void)
 	unmake_version(&one);
 	unmake_version(&other);
 	unmake_version(&two);
+	unmake_version(&deep);
 	drop(root);
 	return tap_done();
 }
