@@ -1,8 +1,8 @@
 /*
  * planmake.h - a small source and its plan, without weir-plan.
  *
- * One shard of pseudo-random bytes: a header of MADE_HEADER bytes, then one
- * tensor for each bucket.  The directory is the test's to remove.
+ * One shard: a header of MADE_HEADER bytes, then one tensor of pseudo-random
+ * bytes for each bucket.  The directory is the test's to remove.
  *
  * Of two ranks the second has the same directory, and of each tensor the
  * first half.
@@ -17,7 +17,7 @@
 
 #include <sys/stat.h>
 
-#define MADE_HEADER 64u
+#define MADE_HEADER 1024u
 #define MADE_FILE "model.safetensors"
 #define MADE_RANKS_MAX 2u
 
@@ -49,6 +49,27 @@ static inline void made_record(struct made_records *r, struct msg *m)
 	r->end.records++;
 }
 
+/* As safetensors files have it, with spaces at the end. */
+static inline void made_header(char *out, uint32_t nbuckets, size_t tensor)
+{
+	struct buf b = { 0 };
+	uint64_t n = MADE_HEADER - 8;
+
+	for (uint32_t i = 0; i < nbuckets; i++)
+		buf_addf(&b,
+			 "%c\"t%03u\":{\"dtype\":\"U8\",\"shape\":[%zu],"
+			 "\"data_offsets\":[%zu,%zu]}",
+			 i ? ',' : '{', i, tensor, i * tensor,
+			 (i + 1) * tensor);
+	buf_addf(&b, "}");
+	BUG_ON(b.n > n);
+	while (b.n < n)
+		buf_add(&b, " ", 1);
+	memcpy(out, &n, 8);
+	memcpy(out + 8, b.p, n);
+	buf_release(&b);
+}
+
 static inline void made_file(struct made *d, uint32_t nbuckets, size_t tensor)
 {
 	char *path = xasprintf("%s/" MADE_FILE, d->dir);
@@ -57,6 +78,7 @@ static inline void made_file(struct made *d, uint32_t nbuckets, size_t tensor)
 	d->nbytes = MADE_HEADER + nbuckets * tensor;
 	d->bytes = xmalloc(d->nbytes);
 	fill(d->bytes, d->nbytes, 7);
+	made_header(d->bytes, nbuckets, tensor);
 	file_with(fd, d->bytes, d->nbytes);
 	close(fd);
 	free(path);

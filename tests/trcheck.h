@@ -4,6 +4,10 @@
  * A bench makes a transport with the receivers that it needs; they answer
  * while the loop runs.  Two engines: one of two receivers with two and one
  * workers, one of one.
+ *
+ * To *send* is to post all buckets, or, by a transport that carries versions
+ * whole, to load the one that was placed; a receiver *has* the version when
+ * each of its workers has acked each bucket, or it has loaded.
  */
 #ifndef WEIR_TESTS_TRCHECK_H
 #define WEIR_TESTS_TRCHECK_H
@@ -23,6 +27,8 @@ struct tr_bench {
 	/* Receivers, before open and after close; may be NULL. */
 	void (*start)(struct loop *l, const struct plan *p);
 	void (*stop)(struct loop *l);
+	/* What else it needs, beside the plan's directory; may be NULL. */
+	void (*prepare)(struct made *made, struct tr_env *env);
 	/* The receiver's copy of the file. */
 	const char *(*bytes)(const struct transport *t, uint32_t receiver);
 };
@@ -43,7 +49,7 @@ static struct {
 	const char *boot[TR_RECEIVERS];
 	/* What has been seen. */
 	unsigned attached[TR_RECEIVERS], lost[TR_RECEIVERS];
-	unsigned loaded[TR_RECEIVERS], placed;
+	unsigned loaded[TR_RECEIVERS], placed, source_failed;
 	unsigned moved[TR_RECEIVERS][TR_BUCKETS];
 	unsigned acks[TR_RECEIVERS][TR_BUCKETS];
 	unsigned failed[TR_RECEIVERS][TR_BUCKETS], refused[TR_RECEIVERS];
@@ -52,6 +58,11 @@ static struct {
 	struct loop_timer wake, limit;
 	bool (*until)(void);
 } tr;
+
+static bool tr_is_whole(void)
+{
+	return tr.bench->ops->caps & TR_WHOLE;
+}
 
 static void tr_ack(const struct tr_event *e)
 {
@@ -84,7 +95,9 @@ static void tr_see(const struct tr_event *e)
 		break;
 	case TR_FAILED:
 		tr.wrong += e->code == 0 || e->cause[0] == '\0';
-		if (e->bucket == ID_NONE)
+		if (e->receiver == ID_NONE)
+			tr.source_failed++;
+		else if (e->bucket == ID_NONE)
 			tr.refused[e->receiver]++;
 		else
 			tr.failed[e->receiver][e->bucket]++;
@@ -93,6 +106,7 @@ static void tr_see(const struct tr_event *e)
 		tr.lost[e->receiver]++;
 		break;
 	case TR_PLACED:
+		tr.wrong += e->bytes == 0 || digest_is_zero(&e->digest);
 		tr.placed++;
 		break;
 	case TR_LOADED:
@@ -138,7 +152,8 @@ static bool tr_run(bool (*until)(void))
 	return rc == 0;
 }
 
-static void tr_start(void)
+/* All but the transport. */
+static void tr_prepare(void)
 {
 	const struct tr_bench *b = tr.bench;
 	char *path;
@@ -156,15 +171,27 @@ static void tr_start(void)
 		tr.boot[r] = "boot";
 	tr.env = (struct tr_env){
 		.loop = tr.loop, .plan = &tr.made.plan, .fd = &tr.fd,
-		.fence = { .registry = SLICE("r"), .epoch = 1,
+		.fence = { .registry = SLICE("abc"), .epoch = 1,
 			   .run = SLICE("run"), .stage = STAGE_TRANSFER,
 			   .instance = 3 },
 		.version = 1, .boot = tr.boot, .engine_ms = TR_PATIENCE_MS,
 		.load_ms = TR_PATIENCE_MS, .wake = tr_wake,
 	};
+	if (b->prepare)
+		b->prepare(&tr.made, &tr.env);
 	if (b->start)
 		b->start(tr.loop, &tr.made.plan);
-	BUG_ON(transport_open(&tr.t, b->ops, &tr.env) < 0);
+}
+
+static void tr_open(void)
+{
+	BUG_ON(transport_open(&tr.t, tr.bench->ops, &tr.env) < 0);
+}
+
+static void tr_start(void)
+{
+	tr_prepare();
+	tr_open();
 }
 
 static void tr_stop(void)
@@ -189,16 +216,47 @@ static void tr_attach(void)
 	ok(tr_run(tr_all_attached), "%s: all attach", tr.bench->name);
 }
 
-static void tr_post_all(void)
+static bool tr_is_placed(void)
+{
+	return tr.placed;
+}
+
+static void tr_load(uint32_t first)
+{
+	BUG_ON(!tr_run(tr_is_placed));
+	for (uint32_t r = first; r < TR_RECEIVERS; r++)
+		BUG_ON(transport_load(&tr.t, r) < 0);
+}
+
+static void tr_post(uint32_t first)
 {
 	int rc = 0;
 
 	for (uint32_t b = 0; b < TR_BUCKETS && rc == 0; b++) {
 		rc = transport_offer(&tr.t, 0, b);
-		for (uint32_t r = 0; r < TR_RECEIVERS && rc == 0; r++)
+		for (uint32_t r = first; r < TR_RECEIVERS && rc == 0; r++)
 			rc = transport_post(&tr.t, r);
 	}
 	BUG_ON(rc < 0);
+}
+
+/* To the receivers from the first on. */
+static void tr_send(uint32_t first)
+{
+	if (tr_is_whole())
+		tr_load(first);
+	else
+		tr_post(first);
+}
+
+static void tr_send_all(void)
+{
+	tr_send(0);
+}
+
+static void tr_send_last(void)
+{
+	tr_send(TR_RECEIVERS - 1);
 }
 
 static unsigned tr_want(uint32_t receiver)
@@ -206,26 +264,30 @@ static unsigned tr_want(uint32_t receiver)
 	return tr.made.plan.receiver[receiver].workers;
 }
 
-static bool tr_is_acked(uint32_t receiver)
+static bool tr_has(uint32_t receiver)
 {
+	if (tr_is_whole())
+		return tr.loaded[receiver];
 	for (uint32_t b = 0; b < TR_BUCKETS; b++)
 		if (tr.acks[receiver][b] < tr_want(receiver))
 			return false;
 	return true;
 }
 
-static bool tr_all_acked(void)
+static bool tr_all_have(void)
 {
-	return tr_is_acked(0) && tr_is_acked(1) && tr_is_acked(2);
+	return tr_has(0) && tr_has(1) && tr_has(2);
 }
 
-static bool tr_last_acked(void)
+static bool tr_last_has(void)
 {
-	return tr_is_acked(2);
+	return tr_has(2);
 }
 
 static bool tr_is_once(uint32_t receiver)
 {
+	if (tr_is_whole())
+		return tr.loaded[receiver] == 1;
 	for (uint32_t b = 0; b < TR_BUCKETS; b++)
 		if (tr.acks[receiver][b] != tr_want(receiver) ||
 		    tr.moved[receiver][b] == 0)
@@ -239,19 +301,45 @@ static void tr_check_delivery(void)
 
 	tr_start();
 	tr_attach();
-	tr_post_all();
-	ok(transport_drain(&tr.t) > 0, "%s: posts are open", name);
-	ok(tr.events == TR_RECEIVERS, "%s: nothing happens inside post", name);
-	ok(tr_run(tr_all_acked), "%s: every worker acks", name);
+	tr_send_all();
+	ok(transport_drain(&tr.t) > 0, "%s: it is under way", name);
+	ok(tr.events == TR_RECEIVERS + tr.placed,
+	   "%s: nothing happens inside the calls", name);
+	ok(tr_run(tr_all_have), "%s: every receiver has it", name);
 	for (uint32_t r = 0; r < TR_RECEIVERS; r++)
 		ok(tr_is_once(r) &&
 			   memcmp(tr.bench->bytes(&tr.t, r), tr.made.bytes,
 				  tr.made.nbytes) == 0,
-		   "%s: receiver %u has all, each ack came once", name, r);
-	eq_u64(tr.workers[0] | tr.workers[1], 7, "in the name of each worker");
+		   "%s: receiver %u has all, and said so once", name, r);
+	eq_u64(tr.workers[0] | tr.workers[1], tr_is_whole() ? 0 : 7,
+	       "in the name of each worker");
 	eq_u64(tr.wrong, 0, "with the right sizes and digests");
-	eq_u64(transport_drain(&tr.t), 0, "then no post is open");
+	eq_u64(transport_drain(&tr.t), 0, "then nothing is under way");
 	tr_stop();
+}
+
+/* What carries buckets loads nothing, and the other way round. */
+static void tr_check_other_kind(void)
+{
+	const char *name = tr.bench->name;
+
+	tr_start();
+	tr_attach();
+	if (tr_is_whole())
+		ok(transport_offer(&tr.t, 0, 0) == -E_BUG &&
+			   transport_post(&tr.t, 0) == -E_BUG,
+		   "%s: no buckets", name);
+	else
+		ok(transport_load(&tr.t, 0) == -E_BUG, "%s: no whole versions",
+		   name);
+	tr_stop();
+}
+
+/* By whichever call it has. */
+static int tr_send_one(uint32_t receiver)
+{
+	return tr_is_whole() ? transport_load(&tr.t, receiver)
+			     : transport_post(&tr.t, receiver);
 }
 
 static void tr_check_misuse(void)
@@ -261,18 +349,19 @@ static void tr_check_misuse(void)
 	tr_start();
 	ok(transport_offer(&tr.t, 0, TR_BUCKETS) == -E_BUG,
 	   "%s: no such bucket", name);
-	transport_offer(&tr.t, 0, 0);
-	ok(transport_post(&tr.t, 0) == -E_BUG, "%s: post before attach", name);
+	if (!tr_is_whole())
+		transport_offer(&tr.t, 0, 0);
+	ok(tr_send_one(0) == -E_BUG, "%s: nothing before attach", name);
 	tr_attach();
 	ok(transport_attach(&tr.t, 0) == -E_BUG, "%s: attach twice", name);
 	transport_abort(&tr.t, 0);
-	ok(transport_post(&tr.t, 0) == -E_BUG, "%s: post after abort", name);
+	ok(tr_send_one(0) == -E_BUG, "%s: nothing after abort", name);
 	tr_stop();
 }
 
 static unsigned tr_seen_of_aborted(void)
 {
-	unsigned n = 0;
+	unsigned n = tr.loaded[0];
 
 	for (uint32_t b = 0; b < TR_BUCKETS; b++)
 		n += tr.acks[0][b] + tr.moved[0][b] + tr.failed[0][b];
@@ -284,17 +373,10 @@ static bool tr_last_attached(void)
 	return tr.attached[2];
 }
 
-static bool tr_has_ack(void)
+static bool tr_has_some(void)
 {
-	return tr.acks[0][0] || tr.acks[0][1] || tr.acks[0][2] ||
+	return tr.loaded[0] || tr.acks[0][0] || tr.acks[0][1] || tr.acks[0][2] ||
 	       tr.acks[0][3] || tr.acks[0][4] || tr.acks[0][5];
-}
-
-static void tr_post_last(void)
-{
-	for (uint32_t b = 0; b < TR_BUCKETS; b++)
-		BUG_ON(transport_offer(&tr.t, 0, b) < 0 ||
-		       transport_post(&tr.t, 2) < 0);
 }
 
 static void tr_check_abort(void)
@@ -308,8 +390,8 @@ static void tr_check_abort(void)
 	   name);
 	BUG_ON(transport_attach(&tr.t, 2) < 0);
 	tr_run(tr_last_attached);
-	tr_post_last();
-	ok(tr_run(tr_last_acked), "%s: the other goes on", name);
+	tr_send_last();
+	ok(tr_run(tr_last_has), "%s: the other goes on", name);
 	tr_stop();
 
 	tr_start();
@@ -322,32 +404,37 @@ static void tr_check_abort(void)
 
 	tr_start();
 	tr_attach();
-	tr_post_all();
+	tr_send_all();
 	transport_abort(&tr.t, 0);
 	transport_abort(&tr.t, 0);
 	transport_abort(&tr.t, 1);
-	ok(tr_run(tr_last_acked), "%s: aborted in flight: the other goes on",
+	ok(tr_run(tr_last_has), "%s: aborted in flight: the other goes on",
 	   name);
 	eq_u64(tr_seen_of_aborted(), 0, "and no event of the aborted comes");
 	tr_stop();
 
 	tr_start();
 	tr_attach();
-	tr_post_all();
-	tr_run(tr_has_ack);
+	tr_send_all();
+	tr_run(tr_has_some);
 	before = tr_seen_of_aborted();
 	transport_abort_all(&tr.t);
 	transport_abort_all(&tr.t);
 	tr_look(NULL);
 	eq_u64(tr_seen_of_aborted(), before, "aborted half-way: silence");
-	eq_u64(transport_drain(&tr.t), 0, "and no post is open");
+	eq_u64(transport_drain(&tr.t), 0, "and nothing is under way");
 	tr_stop();
 
 	tr_start();
 	tr_attach();
-	tr_post_all();
+	tr_send_all();
 	tr_stop();
-	ok(true, "%s: closed with posts in flight", name);
+	ok(true, "%s: closed in flight", name);
+}
+
+static bool tr_source_failed(void)
+{
+	return tr.source_failed;
 }
 
 static bool tr_last_failed(void)
@@ -356,17 +443,37 @@ static bool tr_last_failed(void)
 	       tr.failed[2][TR_BUCKETS - 1] && tr.acks[2][0];
 }
 
+static void tr_cut_source(void)
+{
+	char *path = xasprintf("%s/" MADE_FILE, tr.made.dir);
+
+	BUG_ON(truncate(path, (off_t)tr.made.nbytes - 1) < 0);
+	free(path);
+}
+
+static void tr_check_whole_truncated(void)
+{
+	tr_prepare();
+	tr_cut_source();
+	tr_open();
+	ok(tr_run(tr_source_failed), "%s: a source that was cut is not placed",
+	   tr.bench->name);
+	eq_u64(tr.placed + tr.wrong, 0, "with code and cause");
+	tr_stop();
+}
+
 static void tr_check_truncated(void)
 {
 	const char *name = tr.bench->name;
-	char *path;
 
+	if (tr_is_whole()) {
+		tr_check_whole_truncated();
+		return;
+	}
 	tr_start();
 	tr_attach();
-	path = xasprintf("%s/" MADE_FILE, tr.made.dir);
-	BUG_ON(truncate(path, (off_t)tr.made.nbytes - 1) < 0);
-	free(path);
-	tr_post_all();
+	tr_cut_source();
+	tr_send_all();
 	ok(tr_run(tr_last_failed), "%s: a source that was cut fails its bucket",
 	   name);
 	eq_u64(tr.failed[2][0], 0, "and no other");
@@ -377,11 +484,13 @@ static void tr_check_truncated(void)
 static void trcheck(const struct tr_bench *bench)
 {
 	tr.bench = bench;
+	log_quiet_thread(1);
 	for (int r = 0; r < TR_RECEIVERS; r++)
 		snprintf(tr_endpoint[r], sizeof tr_endpoint[r],
 			 "ipc:///tmp/weir-trcheck-%d-%d", (int)getpid(), r);
 	tr_check_delivery();
 	tr_check_misuse();
+	tr_check_other_kind();
 	tr_check_abort();
 	tr_check_truncated();
 }

@@ -2,12 +2,16 @@
 #include "tests/trcheck.h"
 
 #include "common/fdpass.h"
+#include "pipes/delta.h"
 #include "pipes/tr_mem.h"
+#include "pipes/vdir_write.h"
 
 #define HELD_MAX 64
+#define BASE 1u /* what a delta is made from */
+#define CHANGED (MADE_HEADER + 5)
 
-/* A receiver of the transport host: copies what it is offered, answers the
- * youngest offer first. */
+/* A receiver of the transport host, or of disk and delta: copies what it is
+ * offered, or takes what it is to load; answers the youngest call first. */
 struct fake {
 	const char *path;
 	struct sock sock;
@@ -27,6 +31,7 @@ static const struct plan *plan;
 static struct msg_arena arena;
 static struct buf in, out;
 static unsigned fenced;
+static unsigned applied; /* deltas */
 
 static void answer(struct fake *f, struct msg *m)
 {
@@ -82,6 +87,55 @@ static void serve(struct fake *f, const struct m_offer *o)
 	f->twice = false;
 }
 
+static char *base_path(void)
+{
+	return vdir_path(plan->disk_dir, BASE);
+}
+
+static void read_version(struct fake *f, const char *dir)
+{
+	char *path = xasprintf("%s/" MADE_FILE, dir);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	BUG_ON(io_read_full(fd, f->bytes, plan->file[0].bytes) < 0);
+	close(fd);
+	free(path);
+}
+
+static void apply_delta(struct fake *f, const char *delta)
+{
+	struct delta_result r;
+	char *base = base_path();
+	char *made = xasprintf("%s/of-%d", plan->disk_dir, (int)(f - fake));
+	struct delta_apply c = { .delta = delta,
+				 .dir = base,
+				 .out = made,
+				 .registry = "",
+				 .threads = 1 };
+
+	BUG_ON(delta_apply(&c, &r) < 0);
+	read_version(f, made);
+	applied++;
+	free(made);
+	free(base);
+}
+
+static void load(struct fake *f, const struct m_load *l)
+{
+	char *place = xstrndup(l->place.p, l->place.n);
+	struct msg m = { .type = M_loaded };
+
+	m.loaded = (struct m_loaded){ .seq = l->seq,
+				      .boot = SLICE("boot"),
+				      .version = l->version };
+	if (delta_is_one(place))
+		apply_delta(f, place);
+	else
+		read_version(f, place);
+	answer(f, &m);
+	free(place);
+}
+
 static void serve_held(void *arg)
 {
 	struct fake *f = arg;
@@ -92,7 +146,10 @@ static void serve_held(void *arg)
 		f->nheld--;
 		BUG_ON(msg_unpack(&m, &arena, buf_slice(&f->held[f->nheld])) <
 		       0);
-		serve(f, &m.offer);
+		if (m.type == M_load)
+			load(f, &m.load);
+		else
+			serve(f, &m.offer);
 	}
 }
 
@@ -144,10 +201,11 @@ static void connected(void *arg)
 		loop_add_fd(f->loop, f->conn, files, f);
 }
 
-static void host_start(struct loop *l, const struct plan *p)
+static void fakes_start(struct loop *l, const struct plan *p)
 {
 	plan = p;
 	fenced = 0;
+	applied = 0;
 	for (uint32_t r = 0; r < TR_RECEIVERS; r++) {
 		struct fake *f = &fake[r];
 		const struct plan_receiver *v = &p->receiver[r];
@@ -190,14 +248,14 @@ static void stop_one(struct fake *f, const char *endpoint)
 		buf_release(&f->held[i]);
 }
 
-static void host_stop(struct loop *l)
+static void fakes_stop(struct loop *l)
 {
 	(void)l;
 	for (uint32_t r = 0; r < TR_RECEIVERS; r++)
 		stop_one(&fake[r], plan->receiver[r].endpoint);
 }
 
-static const char *host_bytes(const struct transport *t, uint32_t receiver)
+static const char *fakes_bytes(const struct transport *t, uint32_t receiver)
 {
 	(void)t;
 	return fake[receiver].bytes;
@@ -208,14 +266,80 @@ static const char *mem_bytes(const struct transport *t, uint32_t receiver)
 	return tr_mem_file(t, receiver, 0);
 }
 
+/* ---- version directories ---- */
+
+static const struct transfer_conf disk_conf;
+static atomic_bool never;
+
+static void disk_prepare(struct made *m, struct tr_env *env)
+{
+	char name[] = "/tmp/weir-trcheck-XXXXXX";
+	int dirfd = io_open_dir(AT_FDCWD, m->dir);
+	struct source s;
+
+	/* It has been opened, and is not of the source. */
+	BUG_ON(unlinkat(dirfd, "plan.weir", 0) < 0);
+	close(dirfd);
+	BUG_ON(source_open(&s, m->dir) < 0 || !mkdtemp(name));
+	m->plan.structure = s.structure;
+	source_release(&s);
+	free(m->plan.disk_dir);
+	m->plan.disk_dir = xstrdup(name);
+	env->version = BASE + 1;
+	env->conf = &disk_conf;
+}
+
+/* The version before: one byte is another. */
+static void delta_prepare(struct made *m, struct tr_env *env)
+{
+	struct vdir_made made;
+	int fd;
+
+	disk_prepare(m, env);
+	m->bytes[CHANGED] ^= 1;
+	fd = memory_file(m->bytes, m->nbytes);
+	m->bytes[CHANGED] ^= 1;
+	BUG_ON(vdir_write_full(
+		       &(struct vdir_write){ .disk_dir = m->plan.disk_dir,
+					     .plan = &m->plan,
+					     .fd = &fd,
+					     .registry = "abc",
+					     .version = BASE,
+					     .threads = 1,
+					     .cancel = &never },
+		       &made) < 0);
+	close(fd);
+	free(made.path);
+	env->base.version = BASE;
+	env->base.content = made.content;
+}
+
+static void disk_stop(struct loop *l)
+{
+	fakes_stop(l);
+	BUG_ON(io_remove_tree(AT_FDCWD, plan->disk_dir) < 0);
+}
+
 static const struct tr_bench mem = { .name = "mem",
 				     .ops = &tr_mem_ops,
 				     .bytes = mem_bytes };
 static const struct tr_bench host = { .name = "host",
 				      .ops = &tr_host_ops,
-				      .start = host_start,
-				      .stop = host_stop,
-				      .bytes = host_bytes };
+				      .start = fakes_start,
+				      .stop = fakes_stop,
+				      .bytes = fakes_bytes };
+static const struct tr_bench disk = { .name = "disk",
+				      .ops = &tr_disk_ops,
+				      .prepare = disk_prepare,
+				      .start = fakes_start,
+				      .stop = disk_stop,
+				      .bytes = fakes_bytes };
+static const struct tr_bench delta = { .name = "delta",
+				       .ops = &tr_delta_ops,
+				       .prepare = delta_prepare,
+				       .start = fakes_start,
+				       .stop = disk_stop,
+				       .bytes = fakes_bytes };
 
 static bool is_lost(void)
 {
@@ -229,20 +353,32 @@ static void check_host(void)
 	tr_attach();
 	drop_conn(&fake[1]);
 	ok(tr_run(is_lost), "host: the end of .fd is the end of the receiver");
-	tr_post_last();
-	ok(tr_run(tr_last_acked), "host: the others go on");
+	tr_send_last();
+	ok(tr_run(tr_last_has), "host: the others go on");
 	eq_u64(fenced, 0, "host: offers are numbered by instance");
 	tr_stop();
 
 	tr_start();
 	tr_attach();
 	fake[2].twice = true;
-	tr_post_last();
-	tr_run(tr_last_acked);
+	tr_send_last();
+	tr_run(tr_last_has);
 	unsigned acks = 0;
 	for (uint32_t b = 0; b < TR_BUCKETS; b++)
 		acks += tr.acks[2][b];
 	eq_u64(acks, TR_BUCKETS + 1, "host: a double ack is passed on");
+	tr_stop();
+}
+
+static void check_whole(const struct tr_bench *bench, unsigned deltas)
+{
+	tr.bench = bench;
+	tr_start();
+	tr_attach();
+	tr_send_all();
+	tr_run(tr_all_have);
+	ok(applied == deltas, "%s: %u of what was loaded are deltas",
+	   bench->name, applied);
 	tr_stop();
 }
 
@@ -321,7 +457,11 @@ int main(void)
 	log_quiet_thread(1);
 	trcheck(&mem);
 	trcheck(&host);
+	trcheck(&disk);
+	trcheck(&delta);
 	check_host();
+	check_whole(&disk, 0);
+	check_whole(&delta, TR_RECEIVERS);
 	check_nobody_there();
 	check_ranks();
 	ok(transport_find("host") == &tr_host_ops && !transport_find("Host"),
