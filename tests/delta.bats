@@ -531,6 +531,47 @@ x" ]
 	[ "$(grep -c error <<<"$stderr")" -eq 2 ] || fail "$stderr"
 }
 
+# with_fault KIND N COMMAND...: the nth of its calls of a kind fails; $T/mark
+# is there if it has made so many.
+with_fault() {
+	rm -f "$T/mark"
+	run --separate-stderr env LD_PRELOAD="$BUILD/tests/fault/fault.so" \
+		FAULT_PROC=weir-delta FAULT_KIND="$1" FAULT_N="$2" \
+		FAULT_MARK="$T/mark" "${@:3}"
+}
+
+# is_like A B: the same names and bytes, but for the mark.
+is_like() { diff -r -x .weir-version "$1" "$2" >"$T/differ"; }
+
+@test "I9 apply: each call fails once; old or new, said, and mended" {
+	local kind n met=()
+
+	skip_if_sanitized	# which must be loaded first
+	mkckpt "$D/v1" --size 40KiB --layers 1 --shards 2
+	mkstep --part 0.1 --only layers "$D/v1" "$D/v2"
+	make_delta "$D/v1" "$D/v2" "$D/d" 1 2
+	for kind in open create read write space fsync rename link mkdir mmap; do
+		for ((n = 1; ; n++)); do
+			rm -rf "$D/got"
+			cp -r "$D/v1" "$D/got"
+			with_fault "$kind" "$n" weir-delta apply -q "$D/d" \
+				"$D/got"
+			[ -e "$T/mark" ] || break
+			if [ "$status" -ne 0 ]; then
+				assert_equal "$(grep -c error <<<"$stderr")" 1
+				is_like "$D/v1" "$D/got" ||
+					is_like "$D/v2" "$D/got"
+			fi
+			weir-delta apply -q "$D/d" "$D/got"
+			is_like "$D/v2" "$D/got"
+			assert_equal "$(ls -A "$D")" $'d\ngot\nv1\nv2'
+		done
+		assert_success
+		[ "$n" -eq 1 ] || met+=("$kind")
+	done
+	[[ "${met[*]}" == *open*read*write*fsync*rename* ]] || fail "${met[*]}"
+}
+
 @test "a place that cannot be written to: one clear line" {
 	unshare -m true 2>/dev/null || skip "no mount namespaces here"
 	cp -r "$C/v1" "$D/got"

@@ -293,6 +293,56 @@ fails() {
 	holds a "$T/one"
 }
 
+# no_override COMMAND...: as a root who may not read and write everything.
+no_override() { setpriv --bounding-set -dac_override,-dac_read_search "$@"; }
+
+@test "of another user: one line of who may not write, or not read" {
+	no_override true 2>/dev/null || skip "no capabilities to drop"
+	small one 1
+	mkdir "$T/bin"
+	cat >"$T/bin/weir-engine" <<-END
+		#!/bin/sh
+		exec setpriv --bounding-set -dac_override,-dac_read_search \
+			$(command -v weir-engine) "\$@"
+	END
+	chmod +x "$T/bin/weir-engine"
+	PATH=$T/bin:$PATH engine a
+	fleet a
+	disk_push "$T/one"
+	for transport in disk delta; do
+		run --separate-stderr "${transport}_push" "$T/one" \
+			--disk-wait 100ms --post-write \
+			"chown 65534 \$WEIR_DIR && chmod 700 \$WEIR_DIR"
+		fails 1 "engine a: .*weight_v00000[0-9]: Permission denied"
+		one_error
+	done
+	there 1
+	chown 65534 "$T/disk"
+	export -f disk_push delta_push push
+	export T REGISTRY_DIR
+	for transport in disk delta; do
+		run --separate-stderr no_override bash -c \
+			"${transport}_push '$T/one'"
+		fails 1 "weight_v00000[0-9]: Permission denied"
+		one_error
+	done
+	assert_equal "$(serving a)" 1
+	holds a "$T/one"
+}
+
+@test "--disk-link shares the source's files with the directory, no other" {
+	small one 1
+	engines a
+	fleet a
+	disk_push "$T/one" --disk-link
+	for file in "$T/one"/*; do
+		[ "$file" -ef "$(vdir 1)/${file##*/}" ]
+	done
+	disk_push "$T/one"
+	run find "$(vdir 2)" "$T/a/versions" -type f -links +1
+	assert_output ""
+}
+
 # one_error: of all stages, one says why.
 one_error() {
 	assert_equal "$(grep -c " error" <<<"$stderr")" 1 || fail "$stderr"
@@ -356,6 +406,11 @@ one_error() {
 	delta_push "$T/one"
 	is_diff 2
 	assert_equal "$(find "$(vdir 2)" -name '*.safetensors' | wc -l)" 0
+	# No byte of a shard was written, here or there.
+	for file in "$T/one"/*.safetensors; do
+		[ "$T/a/versions/000001/${file##*/}" -ef \
+			"$T/a/versions/000002/${file##*/}" ]
+	done
 	assert_equal "$(serving a)" 2
 	holds a "$T/one"
 }
