@@ -39,6 +39,15 @@ void *xmalloc(size_t size)
 	return check(malloc(size ? size : 1), size ? size : 1);
 }
 
+void *xpages(size_t size)
+{
+	void *p = NULL;
+
+	if (posix_memalign(&p, XPAGE, size) != 0)
+		p = NULL;
+	return check(p, size);
+}
+
 void *xcalloc(size_t n, size_t size)
 {
 	return check(calloc(n ? n : 1, size ? size : 1), 1);

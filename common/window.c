@@ -12,10 +12,6 @@
 /* A multiple of every page size, so that a window may start there. */
 #define GRAIN ((uint64_t)2 << 20)
 
-/* The kernel's copy is four times slower (Zen 3) when the two sides lie
- * differently within a line, so file and memory both start on a page. */
-#define PAGE ((uint64_t)4096)
-
 static bool is_on_tmpfs(int fd)
 {
 	struct statfs fs;
@@ -74,20 +70,16 @@ static int map(struct window *w, uint64_t off)
 	return 0;
 }
 
-static void make_buffer(struct window *w)
-{
-	w->box = xmalloc(w->cap + PAGE);
-	w->p = w->box + -(uintptr_t)w->box % PAGE;
-}
-
+/* File and memory both start on a page: see xpages(). */
 static int fill(struct window *w, uint64_t off)
 {
-	uint64_t start = off - off % PAGE;
+	uint64_t start = off - off % XPAGE;
 	size_t n = room(w, start, w->cap);
 	ssize_t got;
 
 	if (!w->box)
-		make_buffer(w);
+		w->box = xpages(w->cap);
+	w->p = w->box;
 	w->n = 0;
 	do
 		got = pread(w->fd, w->p, n, (off_t)start);

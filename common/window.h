@@ -38,7 +38,7 @@ struct window {
 	int fd;
 	uint64_t size;		/* of the file, as opened */
 	bool is_mapped;
-	char *p;		/* map, or a page-aligned place in box */
+	char *p;		/* map, or box */
 	uint64_t off;		/* of p[0] in the file */
 	size_t n;		/* bytes valid at p */
 	char *box;		/* the buffer; NULL: none */

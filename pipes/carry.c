@@ -128,7 +128,7 @@ int carry_make(int dirfd, const char *name, int from, bool *is_clone)
 static int copy_plainly(int from, int to, uint64_t off, uint64_t n,
 			const char *name)
 {
-	char *p = xmalloc(STEP);
+	char *p = xpages(STEP);
 	int rc = 0;
 
 	while (rc >= 0 && n > 0) {

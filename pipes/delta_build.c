@@ -115,9 +115,10 @@ static int cmp_tasks(const void *x, const void *y)
 		return a->change < 0 ? 1 : -1;
 	if (a->bytes != b->bytes)
 		return a->bytes < b->bytes ? 1 : -1;
-	if (a->file != b->file)
-		return a->file > b->file ? 1 : -1;
-	return (a->offset > b->offset) - (a->offset < b->offset);
+	/* Two that write to one file wait for each other. */
+	if (a->offset != b->offset)
+		return a->offset > b->offset ? 1 : -1;
+	return (a->file > b->file) - (a->file < b->file);
 }
 
 /* ---- files ---- */
@@ -238,15 +239,16 @@ static int change(const struct build *b, const struct build_task *k,
 	return dec_run(&s->dec, &t);
 }
 
-/* Some of a run that stays as it is: *leaf, if there is one, goes over it. */
+/* Some of a run that stays as it is: *leaf, if there is one, goes over it.
+ * How much. */
 static int keep_piece(const struct build *b, const struct build_task *k,
 		      struct seat *s, uint64_t at, struct digest_state *leaf)
 {
 	const struct build_file *f = &b->file[k->file];
-	uint64_t left = k->bytes - at;
-	size_t n = left < DELTA_PIECE ? (size_t)left : DELTA_PIECE;
+	size_t n = dec_step(k->offset, k->bytes, at);
 	off_t off = (off_t)(k->offset + at);
-	int got = io_pread_full(f->from, s->box, n, off);
+	uint8_t *box = s->box + (uint64_t)off % XPAGE;
+	int got = io_pread_full(f->from, box, n, off);
 
 	if (got < 0)
 		return log_errno(E_IO, "read %s", path_of(b, k->file));
@@ -254,37 +256,38 @@ static int keep_piece(const struct build *b, const struct build_task *k,
 		return log_error(E_DATA, "%s became shorter while it was read",
 				 path_of(b, k->file));
 	if (leaf)
-		digest_add(leaf, s->box, n);
+		digest_add(leaf, box, n);
 	if (f->to >= 0 && !f->is_clone &&
-	    io_pwrite_full(f->to, s->box, n, off) < 0)
+	    io_pwrite_full(f->to, box, n, off) < 0)
 		return log_errno(E_IO, "write %s", path_of(b, k->file));
-	return 0;
+	return (int)n;
 }
 
 static int keep(struct build *b, const struct build_task *k, struct seat *s)
 {
 	bool counts = k->object != NO_OBJECT;
 	struct digest_state leaf;
-	int rc = 0;
+	int n = 0;
 
 	if (!s->box)
-		s->box = xmalloc(DELTA_PIECE);
-	for (uint64_t at = 0; rc == 0 && at < k->bytes; at += DELTA_PIECE) {
-		uint64_t end = at + DELTA_PIECE, i;
-
+		s->box = xpages(DELTA_PIECE + XPAGE);
+	for (uint64_t at = 0, i; at < k->bytes; at += (uint64_t)n) {
 		if (at % DIGEST_LEAF == 0)
 			digest_begin(&leaf);
-		rc = keep_piece(b, k, s, at, counts ? &leaf : NULL);
-		if (!counts || (end % DIGEST_LEAF && end < k->bytes))
-			continue;
+		n = keep_piece(b, k, s, at, counts ? &leaf : NULL);
+		if (n < 0)
+			return n;
 		i = (k->start + at) / DIGEST_LEAF;
+		if (!counts || ((at + (uint64_t)n) % DIGEST_LEAF &&
+				at + (uint64_t)n < k->bytes))
+			continue;
 		digest_end(&leaf, &sums_leaves(&b->fit->before, k->object)[i]);
 		sums_leaves(&b->after, k->object)[i] =
 			sums_leaves(&b->fit->before, k->object)[i];
 	}
 	if (b->file[k->file].to >= 0)
 		carry_begin_sync(b->file[k->file].to, k->offset, k->bytes);
-	return rc;
+	return 0;
 }
 
 static int do_task(void *ctx, uint32_t i, void *seat)

@@ -77,7 +77,7 @@ static int check_file(void *ctx, uint32_t i, void *seat)
 	if (fd < 0)
 		return fd;
 	if (!s->box)
-		s->box = xmalloc(CHUNK);
+		s->box = xpages(CHUNK);
 	if (c->d->is_weirs)
 		rc = hash_file(c, f, fd, s->box);
 	if (rc == 0)

@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ELEMENT_MAX 8u		   /* bytes; a piece ends between two */
+#define ROOM (DELTA_PIECE + XPAGE) /* for a piece from anywhere in a page on \
+				    */
+
 _Static_assert(DEC_POINTS * 5 <= DELTA_PIECE, "they fit in work");
 
 struct pass {
@@ -20,24 +24,25 @@ struct pass {
 
 static uint8_t *piece(struct dec *d)
 {
-	return d->box;
+	return d->piece;
 }
 
 static uint8_t *work(struct dec *d)
 {
-	return d->box + DELTA_PIECE;
+	return d->box + ROOM;
 }
 
 static int more(void *arg, const void **p, size_t *n)
 {
 	struct dec_feed *f = arg;
 	uint64_t left = f->end - f->at;
-	int got = io_pread_full(
-		f->fd, f->box, left < DEC_FEED ? left : DEC_FEED, (off_t)f->at);
+	uint8_t *box = f->box + f->at % XPAGE;
+	int got = io_pread_full(f->fd, box, left < DEC_FEED ? left : DEC_FEED,
+				(off_t)f->at);
 
 	if (got < 0)
 		return got;
-	*p = f->box;
+	*p = box;
 	*n = (size_t)got;
 	f->at += (uint64_t)got;
 	return 0;
@@ -55,7 +60,7 @@ static int begin_frame(struct dec *d, const struct dec_tensor *t, int which)
 	struct dec_feed *f = &d->feed[which];
 
 	if (!f->box)
-		f->box = xmalloc(DEC_FEED);
+		f->box = xpages(DEC_FEED_BOX);
 	f->fd = t->packed;
 	f->at = t->t->offset;
 	f->end = t->t->offset + t->t->bytes;
@@ -242,10 +247,23 @@ _Static_assert(COUNT(kinds) == PATCH_NKINDS, "all kinds");
 
 /* ---- the whole ---- */
 
+size_t dec_step(uint64_t offset, uint64_t bytes, uint64_t off)
+{
+	uint64_t n = DELTA_PIECE - (offset + off) % XPAGE;
+	uint64_t leaf = DIGEST_LEAF - off % DIGEST_LEAF;
+
+	n -= n % ELEMENT_MAX;
+	n = n < leaf ? n : leaf;
+	return n < bytes - off ? n : bytes - off;
+}
+
 static int read_old(const struct pass *p, uint64_t off, size_t n)
 {
-	int got = io_pread_full(p->t->from, piece(p->d), n,
-				(off_t)(p->t->offset + off));
+	uint64_t at = p->t->offset + off;
+	int got;
+
+	p->d->piece = p->d->box + at % XPAGE;
+	got = io_pread_full(p->t->from, piece(p->d), n, (off_t)at);
 
 	if (got < 0)
 		return log_errno(E_IO, "read %s", p->t->name);
@@ -279,10 +297,8 @@ static void hash(struct pass *p, int which, uint64_t off, size_t n)
 			   &p->t->leaf[which][off / DIGEST_LEAF]);
 }
 
-static int one_piece(struct pass *p, uint64_t off)
+static int one_piece(struct pass *p, uint64_t off, size_t n)
 {
-	uint64_t left = p->t->bytes - off;
-	size_t n = left < DELTA_PIECE ? (size_t)left : DELTA_PIECE;
 	int rc = read_old(p, off, n), changed;
 
 	if (rc < 0)
@@ -318,12 +334,13 @@ static int check_sum(const struct pass *p)
 static void make_boxes(struct dec *d)
 {
 	if (!d->box)
-		d->box = xmalloc(2 * DELTA_PIECE);
+		d->box = xpages(ROOM + DELTA_PIECE);
 }
 
 int dec_run(struct dec *d, const struct dec_tensor *t)
 {
 	struct pass p = { .d = d, .t = t };
+	size_t n;
 	int rc;
 
 	make_boxes(d);
@@ -331,8 +348,10 @@ int dec_run(struct dec *d, const struct dec_tensor *t)
 			t->bytes <= DIGEST_LEAF;
 	checksum_begin(&p.sum, t->delta->checksum);
 	rc = kinds[t->t->kind].begin(d, t);
-	for (uint64_t off = 0; rc == 0 && off < t->bytes; off += DELTA_PIECE)
-		rc = one_piece(&p, off);
+	for (uint64_t off = 0; rc == 0 && off < t->bytes; off += n) {
+		n = dec_step(t->offset, t->bytes, off);
+		rc = one_piece(&p, off, n);
+	}
 	if (rc == 0 && kinds[t->t->kind].end(d) < 0)
 		rc = broken(t);
 	return rc < 0 ? rc : check_sum(&p);

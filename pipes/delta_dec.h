@@ -19,6 +19,7 @@
 #include "pipes/delta.h"
 
 #define DEC_FEED	(128u << 10)	/* packed bytes read at a time */
+#define DEC_FEED_BOX	(DEC_FEED + XPAGE)
 #define DEC_POINTS	4096u		/* of overwrite, at a time */
 
 struct dec_tensor {
@@ -37,12 +38,13 @@ struct dec_tensor {
 struct dec_feed {
 	int fd;
 	uint64_t at, end;
-	uint8_t *box;
+	uint8_t *box;		/* DEC_FEED_BOX bytes on a page */
 };
 
 /* Kept from tensor to tensor.  {0} is an empty one. */
 struct dec {
 	uint8_t *box;		/* piece, work */
+	uint8_t *piece;		/* in the box, as in the file */
 	struct zread z[2];	/* the second: values of overwrite */
 	struct dec_feed feed[2];
 	struct buf payload;	/* sparse */
@@ -50,6 +52,11 @@ struct dec {
 	uint32_t left;		/* of overwrite: points not yet read */
 	uint32_t n, at;		/* points in work; those done */
 };
+
+/* How much of what is `bytes` long and at `offset` in its file is done at a
+ * time, from off on: to the edge of a page, for half a page costs as much to
+ * write as a whole one, and never beyond a leaf. */
+size_t dec_step(uint64_t offset, uint64_t bytes, uint64_t off);
 
 /* -E_DATA, logged: a damaged payload, or another old tensor than it is for. */
 int dec_run(struct dec *d, const struct dec_tensor *t);

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORK (5 * DELTA_PIECE) /* positions and values of a piece */
+#define ROOM (DELTA_PIECE + XPAGE) /* for a piece from anywhere in a page on \
+				    */
+#define WORK (5 * DELTA_PIECE)	   /* positions and values of a piece */
 
 _Static_assert(DIGEST_LEAF % DELTA_PIECE == 0, "a piece is in one leaf");
 
@@ -29,25 +31,27 @@ static const uint8_t zeros[DELTA_PIECE];
 
 static uint8_t *old_piece(struct enc *e)
 {
-	return e->box;
+	return e->piece[0];
 }
 
 static uint8_t *new_piece(struct enc *e)
 {
-	return e->box + DELTA_PIECE;
+	return e->piece[1];
 }
 
 static uint8_t *work(struct enc *e)
 {
-	return e->box + 2 * DELTA_PIECE;
+	return e->box + 2 * ROOM;
 }
 
-static int read_one(const struct enc_tensor *t, int which, uint8_t *p,
+static int read_one(struct enc *e, const struct enc_tensor *t, int which,
 		    uint64_t off, size_t n)
 {
-	int got = io_pread_full(t->fd[which], p, n,
-				(off_t)(t->offset[which] + off));
+	uint64_t at = t->offset[which] + off;
+	uint8_t *p = e->box + (size_t)which * ROOM + at % XPAGE;
+	int got = io_pread_full(t->fd[which], p, n, (off_t)at);
 
+	e->piece[which] = p;
 	if (got < 0)
 		return log_errno(E_IO, "read %s", t->name[which]);
 	if ((size_t)got < n)
@@ -59,9 +63,9 @@ static int read_one(const struct enc_tensor *t, int which, uint8_t *p,
 static int read_piece(struct enc *e, const struct enc_tensor *t, uint64_t off,
 		      size_t n)
 {
-	int rc = read_one(t, 0, old_piece(e), off, n);
+	int rc = read_one(e, t, 0, off, n);
 
-	return rc < 0 ? rc : read_one(t, 1, new_piece(e), off, n);
+	return rc < 0 ? rc : read_one(e, t, 1, off, n);
 }
 
 static size_t piece_at(const struct enc_tensor *t, uint64_t off)
@@ -303,7 +307,7 @@ int enc_run(struct enc *e, const struct enc_tensor *t)
 	int rc;
 
 	if (!e->box)
-		e->box = xmalloc(2 * DELTA_PIECE + WORK);
+		e->box = xpages(2 * ROOM + WORK);
 	e->changed = false;
 	e->kind = t->encoding == DELTA_AUTO ? PATCH_SPARSE : t->encoding;
 	buf_clear(&e->out);

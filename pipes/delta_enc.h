@@ -36,6 +36,7 @@ struct enc_tensor {
 /* Kept from tensor to tensor.  {0} is an empty one. */
 struct enc {
 	uint8_t *box;		/* pieces: old, new, work */
+	uint8_t *piece[2];	/* old, new: in the box, as in their files */
 	struct zpack z;
 	struct sparse_out sparse;
 	struct buf at, value;	/* of overwrite */

@@ -10,14 +10,18 @@ many threads, which patches in place and syncs nothing.  Medians; rounds are
 interleaved.
 """
 
+import json
 import os
 import shutil
+import struct
 import subprocess
 import time
 
 import bench
 
 PARTS = (0, 0.001, 0.01, 0.1, 1)
+FILE = 256 << 20    # bytes: then diff begins the next one
+SMALL = 8192        # bytes: mark, manifest and index of nothing
 TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 
 
@@ -30,18 +34,23 @@ def python():
 
 
 def timed(b, *argv):
+    """Seconds, what it printed, and the most bytes that it had."""
     before = time.monotonic()
-    p = subprocess.run(argv, env=b.env, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(argv, env=b.env, stdout=subprocess.PIPE,
+                          text=True) as p:
+        text = p.stdout.read()
+        _, status, used = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
     if p.returncode:
         raise bench.Failed(f"{argv} exited with {p.returncode}")
-    return time.monotonic() - before, p.stdout
+    return time.monotonic() - before, text, used.ru_maxrss << 10
 
 
 def limits(b, old, new, delta, top):
     out = f"{top}/limit"
     os.mkdir(out)
-    _, text = timed(b, b.program("tests/bench/delta_limit"), old, new, delta,
-                    out, str(os.cpu_count()))
+    text = timed(b, b.program("tests/bench/delta_limit"), old, new, delta,
+                 out, str(os.cpu_count()))[1]
     shutil.rmtree(out)
     return {k: float(v) for k, v in map(str.split, text.splitlines())}
 
@@ -51,6 +60,20 @@ def size_of(directory):
                for n in os.listdir(directory) if n.endswith(".safetensors"))
 
 
+def largest_tensor(directory):
+    """Bytes."""
+    most = 0
+    for name in os.listdir(directory):
+        if name.endswith(".safetensors"):
+            with open(f"{directory}/{name}", "rb") as f:
+                (n,) = struct.unpack("<Q", f.read(8))
+                head = json.loads(f.read(n))
+            head.pop("__metadata__", None)
+            most = max(most, *(t["data_offsets"][1] - t["data_offsets"][0]
+                               for t in head.values()))
+    return most
+
+
 def reader(b, py, delta, old):
     """Seconds of the Python reader without its start."""
     got = f"{b.dir}/py"
@@ -58,7 +81,7 @@ def reader(b, py, delta, old):
     code = ("import sys, time; sys.path.insert(0, sys.argv[1]); "
             "import slimedelta; t = time.monotonic(); "
             "slimedelta.apply(*sys.argv[2:]); print(time.monotonic() - t)")
-    _, text = timed(b, py, "-c", code, TESTS, delta, got, str(os.cpu_count()))
+    text = timed(b, py, "-c", code, TESTS, delta, got, str(os.cpu_count()))[1]
     shutil.rmtree(got)
     return float(text)
 
@@ -69,7 +92,7 @@ class Case:
         self.name += ", on the disk" if on_disk else ""
         self.b, self.py, self.old, self.encoding = b, py, old, encoding
         self.top, self.on_disk = b.disk if on_disk else b.dir, on_disk
-        self.new = f"{b.dir}/new{part}"
+        self.part, self.new = part, f"{b.dir}/new{part}"
         if not os.path.exists(self.new):
             timed(b, py, f"{TESTS}/fixtures/mkstep.py", "--part", str(part),
                   old, self.new)
@@ -77,10 +100,11 @@ class Case:
                                      "unpack")}
 
     def make(self, out):
-        return timed(self.b, self.b.program("weir-delta"), "diff", self.old,
-                     self.new, "-o", out, "--base-version", "1",
-                     "--weight-version", "2", "--delta-encoding",
-                     self.encoding)[0]
+        took, _, self.peak = timed(
+            self.b, self.b.program("weir-delta"), "diff", self.old, self.new,
+            "-o", out, "--base-version", "1", "--weight-version", "2",
+            "--delta-encoding", self.encoding)
+        return took
 
     def round(self):
         b, d, got = self.b, f"{self.b.dir}/d", f"{self.top}/got"
@@ -119,6 +143,31 @@ class Case:
                   m["python"], 2, at_least=True)
             b.row(f"bytes {self.name}", self.stored, "the description's",
                   self.other, 1.02)
+        if self.part == 1:
+            b.row(f"memory of diff {self.name}, bytes", self.peak,
+                  "threads × largest tensor, and a file",
+                  os.cpu_count() * largest_tensor(self.old) + FILE, 1)
+
+
+def unchanged(b, source):
+    """A push of what is published already, under a new number."""
+    place = f"{b.dir}/versions"
+    by = ("--transport", "delta", "--disk-dir", place)
+    took, read = [], []
+    os.mkdir(place)
+    b.start_engines(1)
+    b.push(source, *by)
+    for n in range(b.rounds(3)):
+        took.append(b.push(source, *by).total())
+        read.append(timed(b, b.program("weir-delta"), "verify",
+                          f"{place}/weight_v000001")[0])
+    b.stop_engines(drop=True)
+    made = f"{place}/weight_v{n + 2:06}"
+    b.row("push by delta, unchanged, s", bench.median(took),
+          "reading it once", bench.median(read))
+    b.row("its bytes", sum(e.stat().st_size for e in os.scandir(made)),
+          "bytes allowed", SMALL, 1)
+    shutil.rmtree(place)
 
 
 def table(b):
@@ -127,6 +176,7 @@ def table(b):
     subprocess.run([py, bench.MKCKPT, "--size", f"{size >> 20}MiB",
                     "--shards", "4", old], check=True,
                    stderr=subprocess.DEVNULL)
+    unchanged(b, old)
     for part in PARTS:
         cases = [Case(b, py, old, part, e)
                  for e in ("xor", "overwrite", "auto")

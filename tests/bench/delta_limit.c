@@ -65,10 +65,11 @@ static int more(void *arg, const void **p, size_t *n)
 {
 	struct dec_feed *f = arg;
 	uint64_t left = f->end - f->at;
-	int got = io_pread_full(
-		f->fd, f->box, left < DEC_FEED ? left : DEC_FEED, (off_t)f->at);
+	uint8_t *box = f->box + f->at % XPAGE;
+	int got = io_pread_full(f->fd, box, left < DEC_FEED ? left : DEC_FEED,
+				(off_t)f->at);
 
-	*p = f->box;
+	*p = box;
 	*n = got < 0 ? 0 : (size_t)got;
 	f->at += *n;
 	return got < 0 ? got : 0;
@@ -121,7 +122,8 @@ static void unpack(const struct bench *b, struct seat *s, struct slice name)
 static void piece(struct seat *s, const int fd[2], const uint64_t at[2],
 		  size_t n)
 {
-	uint8_t *a = s->box, *b = a + DELTA_PIECE;
+	uint8_t *a = s->box + at[0] % XPAGE;
+	uint8_t *b = s->box + DELTA_PIECE + XPAGE + at[1] % XPAGE;
 	struct digest_state d;
 	struct digest out;
 	int64_t t = clock_mono_ns(), t0 = t;
@@ -146,11 +148,11 @@ static int work(void *ctx, uint32_t i, void *seat)
 	source_get(&b->old, i, &o);
 	source_get(&b->new, b->new_of[i], &n);
 	if (!s->box) {
-		s->box = xmalloc(2 * DELTA_PIECE);
+		s->box = xpages(2 * (DELTA_PIECE + XPAGE));
 		s->out = xmalloc(ZSTD_CStreamOutSize());
 		s->pack = ZSTD_createCCtx();
 		BUG_ON(!s->pack);
-		s->feed.box = xmalloc(DEC_FEED);
+		s->feed.box = xpages(DEC_FEED_BOX);
 	}
 	fd[0] = sums_file_open(&s->old, &b->old, o.file);
 	fd[1] = sums_file_open(&s->new, &b->new, n.file);
@@ -184,7 +186,7 @@ static int write_file(void *ctx, uint32_t i, void *seat)
 {
 	struct bench *b = ctx;
 	uint64_t left = b->new.file[i].id.size;
-	uint8_t *box = xmalloc(DELTA_PIECE);
+	uint8_t *box = xpages(DELTA_PIECE);
 	int fd = openat(b->out, b->new.file[i].path,
 			O_WRONLY | O_CREAT | O_TRUNC, 0666);
 
