@@ -14,7 +14,7 @@ struct reading {
 	struct plan *p;
 	struct digest_state digest;
 	enum msg_type last;
-	uint64_t records, tensors, bytes;
+	uint64_t records, bytes;
 	size_t file_cap, engine_cap, receiver_cap, bucket_cap, share_cap;
 	size_t off; /* of this record */
 	bool ended;
@@ -277,8 +277,8 @@ static int check_parts(struct reading *r, const struct m_bucket *m,
 			return bad(r, "bucket %u: its size overflows", m->id);
 		if (sum[rank] > largest)
 			largest = sum[rank];
-		r->tensors += part->kind == PART_TENSOR && part->start == 0 &&
-			      rank == 0;
+		r->p->rank[rank].tensors +=
+			part->kind == PART_TENSOR && part->start == 0;
 	}
 	if (largest != m->bytes)
 		return bad(r, "bucket %u: %llu bytes, its parts have %llu",
@@ -326,23 +326,40 @@ static int read_bucket(struct reading *r, const struct m_bucket *m)
 	return 0;
 }
 
+/* Every name is in every rank: expect.c makes room for so many. */
+static int check_ranks(struct reading *r)
+{
+	const struct plan_rank *rank = r->p->rank;
+
+	for (uint32_t k = 0; k < r->p->nranks; k++) {
+		if (rank[k].files == 0)
+			return bad(r, "rank %u has no files", k);
+		if (rank[k].tensors != rank[0].tensors)
+			return bad(r, "rank %u has %llu tensors, rank 0 %llu",
+				   k, (unsigned long long)rank[k].tensors,
+				   (unsigned long long)rank[0].tensors);
+	}
+	return 0;
+}
+
 static int read_end(struct reading *r, const struct m_end *m)
 {
 	struct plan *p = r->p;
 	struct digest d;
+	int rc;
 
 	digest_end(&r->digest, &d);
 	if (m->records != r->records || m->files != p->nfiles ||
 	    m->engines != p->nengines || m->buckets != p->nbuckets ||
-	    m->tensors != r->tensors || m->bytes != r->bytes)
+	    m->tensors != p->rank[0].tensors || m->bytes != r->bytes)
 		return bad(r, "the sums of the end record differ");
 	if (!digest_eq(&d, &m->digest))
 		return bad(r, "the digest of the end record differs");
 	if (p->nengines == 0 || p->nbuckets == 0)
 		return bad(r, "the plan is empty");
-	for (uint32_t k = 0; k < p->nranks; k++)
-		if (p->rank[k].files == 0)
-			return bad(r, "rank %u has no files", k);
+	rc = check_ranks(r);
+	if (rc < 0)
+		return rc;
 	p->tensors = m->tensors;
 	p->bytes = m->bytes;
 	p->end = *m;

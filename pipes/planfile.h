@@ -26,6 +26,7 @@ struct plan_rank {			/* a source rank; its files are adjacent */
 	char *source;			/* directory */
 	uint32_t first, files;		/* file ids */
 	uint64_t bytes;			/* of its files: what its workers receive */
+	uint64_t tensors;		/* as many as every other rank's */
 };
 
 struct plan_file {			/* a copy of m_file, path terminated */
@@ -73,7 +74,7 @@ struct plan {
 	struct plan_bucket *bucket;
 	uint64_t *share;		/* see plan_share(); NULL for one rank */
 	uint32_t nranks, nfiles, nengines, nreceivers, nbuckets;
-	uint64_t tensors, bytes;	/* bytes: what one engine receives */
+	uint64_t tensors, bytes;	/* of a rank; what one engine receives */
 	struct m_end end;
 };
 

@@ -29,7 +29,7 @@ enum { HEAD, FILE_0, FILE_1, ENGINE_0, BUCKET_0, BUCKET_1, END, NRECORDS };
 /* A small right plan: a carried file, a shard, an engine of two receivers. */
 struct small {
 	struct msg m[NRECORDS];
-	struct m_part first[3], second[2];
+	struct m_part first[5], second[2];
 };
 
 static void make(struct small *s)
@@ -227,17 +227,27 @@ static void test_wrong(void)
 	WRONG("bytes", s.m[END].end.bytes++);
 }
 
-/* The carried file is rank 0's, the shard and with it the tensors rank 1's;
- * each worker has a receiver of its own. */
+/* Each rank has a shard with both tensors, rank 0's of no bytes; each worker
+ * has a receiver of its own. */
 static void make_ranked(struct small *s)
 {
 	make(s);
 	s->m[HEAD].version.sources.n = 2;
+	s->m[FILE_0].file.kind = FILE_SHARD;
+	s->m[FILE_0].file.header = 20;
 	s->m[FILE_1].file.rank = 1;
 	s->m[ENGINE_0].engine.workers.v = workers + 1;
 	s->m[ENGINE_0].engine.workers.n = 2;
+	s->first[3] = s->first[1];
+	s->first[4] = s->first[2];
+	s->first[0].kind = PART_HEADER;
+	s->first[1] = (struct m_part){ .kind = PART_TENSOR,
+				       .offset = 20,
+				       .name = SLICE("empty") };
+	s->first[2] = s->first[1];
+	s->first[2].name = SLICE("w");
+	s->m[BUCKET_0].bucket.parts.n = 5;
 	s->m[BUCKET_0].bucket.bytes = 100 + 16 * MIB;
-	s->m[END].end.tensors = 0;
 }
 
 #define WRONG_RANKS(name, change, why)                                     \
@@ -279,7 +289,10 @@ static void test_ranks(void)
 		    s.m[FILE_1].file.rank = 0, "out of order");
 	WRONG_RANKS("a rank without files", s.m[FILE_1].file.rank = 0;
 		    s.m[BUCKET_0].bucket.bytes = 120 + 16 * MIB;
-		    s.m[END].end.tensors = 2, "rank 1 has no files");
+		    s.m[END].end.tensors = 4, "rank 1 has no files");
+	WRONG_RANKS("tensors that rank 0 lacks",
+		    s.first[1].kind = s.first[2].kind = PART_HEADER;
+		    s.m[END].end.tensors = 0, "rank 1 has 2 tensors, rank 0 0");
 	WRONG_RANKS("too few workers", s.m[ENGINE_0].engine.workers.n = 1,
 		    "1 workers");
 	WRONG_RANKS("workers that share a receiver",

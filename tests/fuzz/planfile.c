@@ -24,21 +24,27 @@ static void add_frame(struct buf *file, struct slice frame)
 
 static void check(const struct plan *p)
 {
-	uint64_t bytes = 0, largest;
+	uint64_t bytes = 0, tensors = 0, largest;
 	struct msg m;
 	char name[64];
 
 	for (uint32_t b = 0; b < p->nbuckets; b++) {
 		BUG_ON(plan_bucket(p, b, &m, &arena) < 0);
 		BUG_ON(m.bucket.bytes != p->bucket[b].bytes);
-		for (uint32_t i = 0; i < m.bucket.parts.n; i++)
-			BUG_ON(m.bucket.parts.v[i].file >= p->nfiles);
+		for (uint32_t i = 0; i < m.bucket.parts.n; i++) {
+			const struct m_part *part = &m.bucket.parts.v[i];
+
+			BUG_ON(part->file >= p->nfiles);
+			tensors += part->kind == PART_TENSOR &&
+				   part->start == 0;
+		}
 		plan_largest_tensor(p, b, name, sizeof name, &largest);
 		bytes += plan_bucket_bytes(p, b);
 		for (uint32_t r = 0; r < p->nranks; r++)
 			BUG_ON(plan_share(p, b, r) > p->bucket[b].bytes);
 	}
 	BUG_ON(bytes != p->bytes);
+	BUG_ON(tensors != p->tensors * p->nranks);
 	for (uint32_t i = 0; i < p->nengines; i++)
 		BUG_ON(p->engine[i].first_receiver + p->engine[i].receivers >
 		       p->nreceivers);
