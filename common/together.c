@@ -150,15 +150,21 @@ void together_release(struct together *t)
 	*t = (struct together){ 0 };
 }
 
+/* All of the match, then each (...): a rule of so many bytes has no more. */
+#define MATCHES_MAX (TOGETHER_RULE_MAX / 2 + 1)
+
 static bool rule_key(const regex_t *rule, const char *name, struct buf *key)
 {
-	regmatch_t m[2] = { { -1, -1 }, { -1, -1 } }; /* all, its first () */
-	const regmatch_t *part;
+	regmatch_t m[MATCHES_MAX];
+	size_t n = rule->re_nsub + 1, i = 1;
 
-	if (regexec(rule, name, COUNT(m), m, 0) != 0)
+	if (regexec(rule, name, n, m, 0) != 0)
 		return false;
-	part = rule->re_nsub > 0 && m[1].rm_so >= 0 ? &m[1] : &m[0];
-	buf_add(key, name + part->rm_so, (size_t)(part->rm_eo - part->rm_so));
+	while (i < n && m[i].rm_so < 0)
+		i++;
+	if (i == n)
+		i = 0;
+	buf_add(key, name + m[i].rm_so, (size_t)(m[i].rm_eo - m[i].rm_so));
 	return true;
 }
 

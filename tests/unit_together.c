@@ -88,6 +88,10 @@ static void test_rules(void)
 	key_is(&t, "xy", TOGETHER_MUST, "y");
 	key_is(&t, "q_proj.weight", TOGETHER_ALONE, "");
 	together_release(&t);
+	t = RULES("none", "(l[0-9]+)\\.a|(b[0-9]+)\\.a");
+	key_is(&t, "l1.a", TOGETHER_MUST, "l1");
+	key_is(&t, "b1.a", TOGETHER_MUST, "b1");
+	together_release(&t);
 }
 
 static void refused(char *rule, const char *why)
