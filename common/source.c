@@ -29,11 +29,14 @@ struct opening {
 
 /* Weights in other formats: they are not carried. */
 static const char *const weights[] = {
-	".safetensors", ".bin",	   ".bin.index.json",
-	".pt",		".pth",	   ".ckpt",
-	".gguf",	".ggml",   ".onnx",
-	".onnx_data",	".h5",	   ".msgpack",
-	".npz",		".tflite", ".ot",
+	".safetensors", ".safetensors.index.json",
+	".bin",		".bin.index.json",
+	".pt",		".pth",
+	".ckpt",	".gguf",
+	".ggml",	".onnx",
+	".onnx_data",	".h5",
+	".msgpack",	".npz",
+	".tflite",	".ot",
 	".pdparams",
 };
 
@@ -44,8 +47,11 @@ static bool ends_in(const char *name, const char *tail)
 	return n >= t && strcmp(name + n - t, tail) == 0;
 }
 
+/* An index of other weights is theirs: it stays behind with them. */
 static bool is_weights(const char *name)
 {
+	if (strcmp(name, SOURCE_INDEX) == 0)
+		return false;
 	for (size_t i = 0; i < COUNT(weights); i++)
 		if (ends_in(name, weights[i]))
 			return true;

@@ -11,11 +11,11 @@
  *	carried	 every other regular file at top level, as a loader may need
  *		 it: config, tokenizer, index, code, licence.  Not: weights in
  *		 other formats (source.c has the list), *.safetensors outside
- *		 the index, dot files, directories.
+ *		 the index, other indexes, dot files, directories.
  *
  * The rest is counted, and told in one line of warning.  Files are in bytewise
- *order of their paths; a shard's tensors in order of offset, empty ones by
- *name. The same directory gives the same order, numbers and digest.
+ * order of their paths; a shard's tensors in order of offset, empty ones by
+ * name.  The same directory gives the same order, numbers and digest.
  *
  * The structure digest is XXH3-128 over, for each file in order,
  *

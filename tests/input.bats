@@ -35,13 +35,6 @@ tiny() {
 	printf "\\x$(printf %02x "${#head}")"'\0\0\0\0\0\0\0%sx' "$head" >"$1"
 }
 
-# Sanitizers reserve address space and keep freed memory.
-skip_if_sanitized() {
-	if grep -q __asan_init "$BUILD/tests/srcdump"; then
-		skip "built with a sanitizer"
-	fi
-}
-
 SECOND=model-00002-of-00003.safetensors
 
 @test "a whole checkpoint: files and tensors in order, the same each time" {
@@ -166,6 +159,13 @@ SECOND=model-00002-of-00003.safetensors
 	assert_line 'ignored 3'
 	assert_line --regexp 'warn.*3 entries are no part.*00001-of-00002'
 	refute_line --regexp '^[a-z]+ .*00001-of-00002'
+	# Nor is the index of such a set, which would lead to nothing.
+	echo '{"weight_map":{"w":"old-00001-of-00002.safetensors"}}' \
+		>"$T/c/old.safetensors.index.json"
+	run "$BUILD/tests/srcdump" "$T/c"
+	assert_line 'ignored 4'
+	refute_line --regexp '^file .*old'
+	assert_line --regexp '^file model.safetensors.index.json carried '
 }
 
 @test "IX-02 a tensor of one shard mapped to another" {
