@@ -29,7 +29,7 @@
  * listed in modules_to_not_convert, by full name: vLLM compares whole names.
  *
  * Refused, E_DATA: a quantization_config (or compression_config) that is
- * there already; NaN or infinity in a tensor to be quantised, named with row
+ * there already, at whatever depth; NaN or infinity in a tensor to be quantised, named with row
  * and column; a tensor that has the name of a scale to be made; nothing to
  * quantise.
  *

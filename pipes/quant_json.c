@@ -108,9 +108,9 @@ static int check_config(void *ctx, enum json_event ev, struct slice text)
 
 	if (rc < 0)
 		return rc;
-	if (e->depth == 1 && ev == JSON_KEY &&
-	    (slice_eq(text, SLICE("quantization_config")) ||
-	     slice_eq(text, SLICE("compression_config"))))
+	/* Wrappers of a language model have theirs in text_config. */
+	if (ev == JSON_KEY && (slice_eq(text, SLICE("quantization_config")) ||
+			       slice_eq(text, SLICE("compression_config"))))
 		return log_error(E_DATA,
 				 "%s has a %.*s: what is quantised already "
 				 "needs no --post-load fp8",

@@ -138,6 +138,9 @@ refuses() {
 	finite "$T/bad" "$w:BF16:200,300"
 	echo '{"a": 1, "quantization_config": {}}' >"$T/bad/config.json"
 	refuses "config.json has a quantization_config"
+	echo '{"text_config": {"quantization_config": {"quant_method": "x"}}}' \
+		>"$T/bad/config.json"
+	refuses "config.json has a quantization_config"
 	right "$T/one" a
 	push "$T/one" >"$T/out" 2>&1
 	right "$T/one" a
