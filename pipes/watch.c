@@ -58,8 +58,10 @@ struct watch {
 	const struct watch_conf *conf;
 	char *path;
 	struct registry reg;
-	bool has_reg, is_over;	/* over: --once has had its one */
-	uint64_t told, telling; /* telling: 0, or whose CMD runs */
+	char id[REG_ID_LEN + 1]; /* of the one that was found; or "" */
+	bool has_reg, is_late;	 /* late: it was made after our start */
+	bool is_over;		 /* --once has had its one */
+	uint64_t told, telling;	 /* telling: 0, or whose CMD runs */
 	struct loop *loop;
 	struct loop_timer tick, late;
 	struct child child;
@@ -77,7 +79,7 @@ static int save_state(const struct watch *w)
 
 	if (!w->conf->state)
 		return 0;
-	n = snprintf(text, sizeof text, "%s %" PRIu64 "\n", w->reg.id, w->told);
+	n = snprintf(text, sizeof text, "%s %" PRIu64 "\n", w->id, w->told);
 	return io_replace(AT_FDCWD, w->conf->state, text, (size_t)n);
 }
 
@@ -89,10 +91,10 @@ static int parse_state(struct watch *w, char *text)
 		return log_error(E_DATA, "state %s: expected \"REGISTRY N\"",
 				 w->conf->state);
 	*blank = *nl = '\0';
-	if (strcmp(text, w->reg.id) != 0)
+	if (strcmp(text, w->id) != 0)
 		return log_error(E_CONFIG,
 				 "state %s: of registry %.40s, this one is %s",
-				 w->conf->state, text, w->reg.id);
+				 w->conf->state, text, w->id);
 	if (!opt_read_uint(blank + 1, &w->told))
 		return log_error(E_DATA, "state %s: \"%.40s\" is no number",
 				 w->conf->state, blank + 1);
@@ -305,29 +307,19 @@ static int tell(struct watch *w, uint64_t version)
 
 /* ---- looking ---- */
 
-/* Where to begin, once there is a registry. */
+/* Where to begin.  A registry that is made later is new: all of it is "from
+ * now on". */
 static int begin(struct watch *w)
 {
 	int rc = load_state(w);
 
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
-	if (opt_is_given(&watch_spec, w->conf, "since"))
+	if (w->is_late || opt_is_given(&watch_spec, w->conf, "since"))
 		w->told = w->conf->since;
 	else
 		rc = registry_highest(&w->reg, &w->told);
 	return rc < 0 ? rc : save_state(w);
-}
-
-/* A registry that is made later is new: all of it is "from now on". */
-static int begin_late(struct watch *w)
-{
-	int rc = load_state(w);
-
-	if (rc != 0)
-		return rc < 0 ? rc : 0;
-	w->told = w->conf->since;
-	return save_state(w);
 }
 
 /* Prompt only: without it there is the tick. */
@@ -337,22 +329,50 @@ static void watch_directory(struct watch *w)
 		log_info("watch %s: looked at once a second", w->path);
 }
 
-static int find_registry(struct watch *w, int (*begin_fn)(struct watch *))
+static int take_registry(struct watch *w, const struct registry *found)
 {
-	int rc = registry_look(&w->reg, w->path);
-
-	if (rc == -E_NOINPUT)
-		return 0;
-	if (rc < 0)
-		return rc;
+	if (w->has_reg)
+		registry_close(&w->reg);
+	w->reg = *found;
 	w->has_reg = true;
 	watch_directory(w);
-	return begin_fn(w);
+	if (w->id[0] && strcmp(w->id, found->id) != 0)
+		return log_error(E_CONFIG,
+				 "registry %s is another one by now: %s, and "
+				 "was %s",
+				 w->path, found->id, w->id);
+	if (w->id[0])
+		return 0;
+	memcpy(w->id, found->id, sizeof w->id);
+	return begin(w);
+}
+
+static void lose_registry(struct watch *w)
+{
+	if (!w->has_reg)
+		return;
+	log_warn("registry %s went away: waiting for it", w->path);
+	registry_close(&w->reg);
+	w->has_reg = false;
+}
+
+/* What the path leads to now: a registry may be made later, moved away and
+ * back, or restored in another directory. */
+static int find_registry(struct watch *w)
+{
+	struct registry found;
+	int rc = registry_look(&found, w->path);
+
+	if (rc == 0)
+		return take_registry(w, &found);
+	if (rc == -E_NOINPUT)
+		lose_registry(w);
+	return rc == -E_NOINPUT ? 0 : rc;
 }
 
 static int look_once(struct watch *w)
 {
-	int rc = w->has_reg ? 0 : find_registry(w, begin_late);
+	int rc = 0;
 
 	while (rc == 0 && w->has_reg && !w->telling && !w->is_over) {
 		uint64_t version;
@@ -378,9 +398,13 @@ static void look(void *arg)
 static void on_tick(void *arg)
 {
 	struct watch *w = arg;
+	int rc = find_registry(w);
 
 	loop_arm(w->loop, &w->tick, WATCH_TICK_MS);
-	look(w);
+	if (rc < 0)
+		loop_stop(w->loop, rc);
+	else
+		look(w);
 }
 
 static void on_inotify(void *arg)
@@ -413,10 +437,11 @@ static int run(struct watch *w)
 	if (w->inotify < 0)
 		return log_errno(E_IO, "inotify");
 	loop_add_fd(w->loop, w->inotify, on_inotify, w);
-	rc = find_registry(w, begin);
+	rc = find_registry(w);
 	if (rc < 0)
 		return rc;
-	if (!w->has_reg)
+	w->is_late = !w->has_reg;
+	if (w->is_late)
 		log_warn("no registry at %s yet: waiting for it", w->path);
 	w->late = (struct loop_timer){ .fn = command_late, .arg = w };
 	w->tick = (struct loop_timer){ .fn = on_tick, .arg = w };

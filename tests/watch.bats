@@ -120,6 +120,50 @@ ends_after_term() {
 	ends_after_term
 }
 
+@test "watch: killed with its command on its way: told again, then done" {
+	publish
+	: >"$T/hold"
+	start w weir-watch --registry "$T/registry" --since 0 \
+		--state "$T/seen" \
+		--exec "echo \$WEIR_VERSION >>$T/runs; while [ -e $T/hold ]; do sleep 0.02; done"
+	wait_for test -s "$T/runs"
+	stop w KILL || true
+	wait_for no_commands
+	start w weir-watch --registry "$T/registry" --state "$T/seen" \
+		--exec "echo \$WEIR_VERSION >>$T/runs"
+	wait_for grep -q " 1$" "$T/seen"
+	publish --weight-version 2
+	wait_for grep -q " 2$" "$T/seen"
+	assert_equal "$(xargs <"$T/runs")" "1 1 2"
+	ends_after_term
+}
+
+no_commands() {
+	local all
+
+	all=$(leftover_processes)
+	! grep -q "$T/hold" <<<"$all"
+}
+
+@test "watch: a registry that is moved away and back, or is another one" {
+	publish
+	start w weir-watch --registry "$T/registry" --since 0
+	wait_for told_by w 1
+	mv "$T/registry" "$T/away"
+	wait_for contains "$T/w.err" "went away"
+	# Restored: another directory of the same registry.
+	cp -a "$T/away" "$T/copy"
+	mv "$T/copy" "$T/registry"
+	publish
+	wait_for told_by w "1 2"
+	mv "$T/registry" "$T/away.2"
+	run publish
+	assert_failure
+	ends_with 78 w
+	contains "$T/w.err" "is another one by now"
+	told_by w "1 2"
+}
+
 @test "watch: an aborted run is not told" {
 	publish
 	stop a TERM || true
