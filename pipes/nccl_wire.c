@@ -110,7 +110,7 @@ static const char *const dtype_name[ST_NDTYPES] = {
 
 const char *nccl_dtype_name(enum st_dtype d)
 {
-	return dtype_name[d];
+	return d < ST_NDTYPES ? dtype_name[d] : NULL;
 }
 
 /* Older ones join the tensors as they are: then all must be of one dtype. */

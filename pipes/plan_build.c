@@ -2,6 +2,7 @@
 #include "common/bucket.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "pipes/nccl_wire.h"
 #include "pipes/recfile.h"
 
 #include <stdlib.h>
@@ -316,9 +317,28 @@ static void take_tensor(struct builder *b, uint32_t i)
 	}
 }
 
+/* A broadcast takes whole tensors, of dtypes that torch has. */
+static int check_cast(const struct builder *b, const struct m_part *t)
+{
+	if (!nccl_dtype_name(st_dtype_of(t->dtype)))
+		return log_error(E_CONFIG,
+				 "transport nccl: tensor \"%.*s\" is of dtype "
+				 "%.*s, which torch does not have",
+				 SLICE_ARG(t->name), SLICE_ARG(t->dtype));
+	if (b->conf->split_tensors && t->total > b->conf->bucket_size &&
+	    t->total > DIGEST_LEAF)
+		return log_error(E_CONFIG,
+				 "transport nccl: tensor \"%.*s\" would be "
+				 "split: to broadcast it to a server, push "
+				 "without --split-tensors",
+				 SLICE_ARG(t->name));
+	return 0;
+}
+
 static int add_tensor(struct builder *b, uint32_t i)
 {
 	const struct m_part *t = b->object;
+	int rc;
 
 	take_tensor(b, i);
 	if (!msg_is_text(t->name))
@@ -327,6 +347,9 @@ static int add_tensor(struct builder *b, uint32_t i)
 				 "its name",
 				 b->ranks->source[0].file[t->file].path,
 				 SLICE_ARG(t->name));
+	rc = b->in->is_cast ? check_cast(b, t) : 0;
+	if (rc < 0)
+		return rc;
 	b->sum.tensors++;
 	return add_object(b, b->conf->split_tensors);
 }
@@ -343,24 +366,35 @@ static struct bucket_load weigh(struct builder *b, uint32_t i)
 	return load;
 }
 
-static int too_large(const struct builder *b, struct slice group,
-		     const struct bucket_load *load)
+/* who: asked for the group. */
+static int too_large(const struct builder *b, const char *who,
+		     struct slice group, const struct bucket_load *load)
 {
 	const struct bucket_limits *l = &b->packer.limits;
 	uint64_t bytes = bucket_longest(load->bytes, l->lanes);
 
 	if (bytes > l->size)
 		return log_error(E_DATA,
-				 "--keep-together: group \"%.*s\": its %u "
-				 "tensors have %llu bytes, above --bucket-size "
-				 "of %llu",
-				 SLICE_ARG(group), load->pieces / l->lanes,
+				 "%s: group \"%.*s\": its %u tensors have "
+				 "%llu bytes, above --bucket-size of %llu",
+				 who, SLICE_ARG(group), load->pieces / l->lanes,
 				 (unsigned long long)bytes,
 				 (unsigned long long)l->size);
 	return log_error(E_DATA,
-			 "--keep-together: group \"%.*s\": its %u tensors are "
-			 "more than one bucket describes (at most %u)",
-			 SLICE_ARG(group), load->pieces, l->pieces);
+			 "%s: group \"%.*s\": its %u tensors are more than "
+			 "one bucket describes (at most %u)",
+			 who, SLICE_ARG(group), load->pieces, l->pieces);
+}
+
+/* Who says that a group must not be dissolved; or NULL. */
+static const char *who_keeps(const struct builder *b, enum together_kind kind)
+{
+	if (kind == TOGETHER_MUST)
+		return "--keep-together";
+	if (!b->in->is_cast)
+		return NULL;
+	return "a server loads bucket by bucket (--keep-together none: it "
+	       "fuses nothing)";
 }
 
 /* A group that no bucket can hold: a fault, or no group. */
@@ -369,11 +403,13 @@ static int dissolve(struct builder *b, uint32_t i,
 {
 	struct buf key = { 0 };
 	struct source_tensor t;
+	const char *who;
 	int rc = 0;
 
 	source_get(&b->ranks->source[0], i, &t);
-	if (together_key(&b->in->together, t.name, &key) == TOGETHER_MUST)
-		rc = too_large(b, buf_slice(&key), load);
+	who = who_keeps(b, together_key(&b->in->together, t.name, &key));
+	if (who)
+		rc = too_large(b, who, buf_slice(&key), load);
 	buf_release(&key);
 	while (rc == 0 && i != TOGETHER_END) {
 		uint32_t next = b->links.next[i];

@@ -7,7 +7,8 @@
  * shard its header, then its tensors; of a carried file all of it.  Tensors of
  * one group (common/together.h) share a bucket, the one of the first of them,
  * wherever the others are; a group that no bucket can hold is -E_DATA if a
- * rule asked for it, else planned as if it were none.  Headers and carried
+ * rule asked for it or a server loads bucket by bucket, else planned as if it
+ * were none.  Headers and carried
  * files above the bucket size are split as common/bucket.h says, tensors only
  * with --split-tensors.
  *
@@ -32,13 +33,16 @@
 
 /* What is planned: a source, or a published version again. */
 struct plan_input {
-	struct fleet fleet;
+	struct fleet fleet;		/* staged kinds first */
 	bool is_again;
 	struct plan_again again;	/* instead of ranks and together */
 	struct ranks ranks;
 	struct together together;
 	const char *transport;		/* resolved; static */
 	char *disk_dir;			/* absolute, without links; or NULL */
+	/* Some server is broadcast to, bucket by bucket (en_cast.c): what it
+	 * cannot take is refused here, before any is paused. */
+	bool is_cast;
 };
 /* Opens and checks all of it: fleet and names first, then the sources; as
  * many as each engine has workers, each at a receiver of its own, if there

@@ -169,25 +169,30 @@ static int open_source(struct plan_input *in, const struct plan_conf *conf)
 }
 
 /* SGLang joins a group of ours; how vLLM does, is not built. */
-static int check_casts(const struct fleet *f)
+static int check_casts(struct plan_input *in)
 {
-	for (uint32_t i = 0; i < f->n; i++)
-		if (f->engine[i].nworkers == 0 &&
-		    f->engine[i].kind == FLEET_VLLM)
+	const struct fleet *f = &in->fleet;
+
+	for (uint32_t i = 0; i < f->n; i++) {
+		if (f->engine[i].nworkers > 0)
+			continue;
+		if (f->engine[i].kind == FLEET_VLLM)
 			return log_error(E_CONFIG,
 					 "engine %s: transport nccl to a vLLM "
 					 "with a url alone is not built yet",
 					 f->engine[i].name);
+		in->is_cast = true;
+	}
 	return 0;
 }
 
 /* A server with a url alone loads whole directories, unless it pulls. */
-static int check_alone(const struct plan_input *in)
+static int check_alone(struct plan_input *in)
 {
 	const struct fleet *f = &in->fleet;
 
 	if (strcmp(in->transport, "nccl") == 0)
-		return check_casts(f);
+		return check_casts(in);
 	if (strcmp(in->transport, "delta") != 0)
 		return 0;
 	for (uint32_t i = 0; i < f->n; i++)
@@ -200,7 +205,7 @@ static int check_alone(const struct plan_input *in)
 	return 0;
 }
 
-static int check_engines(const struct plan_input *in, size_t nranks)
+static int check_engines(struct plan_input *in, size_t nranks)
 {
 	const struct fleet *f = &in->fleet;
 	int rc = check_alone(in);

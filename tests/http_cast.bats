@@ -38,7 +38,8 @@ try() {
 	shift
 	[ -d "$T/v$n" ] || checkpoint "$T/v$n" --size 1MiB --seed "$n"
 	run --separate-stderr push "$T/v$n" --transport nccl \
-		--bucket-size 128KiB --engine-timeout 10s \
+		--bucket-size 128KiB --keep-together none \
+		--engine-timeout 10s \
 		--load-timeout 20s --accept-proof sampled "$@"
 }
 

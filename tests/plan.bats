@@ -182,6 +182,35 @@ for file, bytes in size.items():
 	assert_line --partial "a.0.y:0+40 a.1.y:0+41"
 }
 
+# cast [OPTION...]: the same for a server that takes bucket by bucket.
+cast() {
+	printf 'engines:\n  - {name: a, kind: sglang, url: "http://[::1]:9"}\n' \
+		>"$T/fleet.yaml"
+	run --separate-stderr weir-plan --source "$T/c" --transport nccl \
+		--fleet "$T/fleet.yaml" -o "$T/plan" "$@"
+}
+
+@test "BK-01 BK-04 what a server cannot be broadcast is refused in the plan" {
+	checkpoint l.gate_proj.weight=60 l.up_proj.weight=60
+	cast --bucket-size 100
+	one_line_error 65 '"l.{gate,up}_proj"' "its 2 tensors" 120 100 \
+		"--keep-together none"
+	cast --bucket-size 120
+	assert_success
+	cast --bucket-size 100 --keep-together none
+	assert_success
+	rm -r "$T/c"
+	checkpoint "w=$((40 * MIB))"
+	cast --bucket-size 16MiB --split-tensors
+	one_line_error 78 '"w"' --split-tensors
+	cast --bucket-size 16MiB
+	assert_success
+	rm -r "$T/c"
+	"$FIXTURES/mkbad.py" all-dtypes "$T/c"
+	cast
+	one_line_error 78 "of dtype F"
+}
+
 @test "BK-04 a group of more tensors than a bucket describes" {
 	local names=()
 

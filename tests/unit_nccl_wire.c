@@ -137,6 +137,7 @@ static void test_forms(void)
 	eq_u64(nccl_form_of(ENGINE_VLLM, false, t, 3), NF_EACH, "or not");
 	eq_str(nccl_dtype_name(ST_F8_E4M3), "float8_e4m3fn", "torch's name");
 	ok(!nccl_dtype_name(ST_F4), "none");
+	ok(!nccl_dtype_name(st_dtype_of(SLICE("F9_X"))), "of no dtype");
 }
 
 /* ---- calls ---- */
