@@ -82,6 +82,21 @@ static int check_groups(const struct plan_conf *conf)
 	return rc;
 }
 
+/* A published version is moved in the buckets of its own plan. */
+static int check_again(const struct plan_conf *conf)
+{
+	static const char *const fixed[] = { "bucket-size", "split-tensors",
+					     "keep-together" };
+
+	for (size_t i = 0; i < COUNT(fixed); i++)
+		if (opt_is_given(&plan_spec, conf, fixed[i]))
+			return log_error(E_USAGE,
+					 "--%s: a published version keeps the "
+					 "buckets that it was planned with",
+					 fixed[i]);
+	return 0;
+}
+
 int plan_check_options(const struct plan_conf *conf)
 {
 	int rc;
@@ -101,6 +116,8 @@ int plan_check_options(const struct plan_conf *conf)
 		return log_error(E_USAGE, "no engines: give --fleet FILE or "
 					  "--engine ENDPOINT");
 	rc = check_transport(conf);
+	if (rc == 0 && plan_is_again(conf))
+		rc = check_again(conf);
 	return rc < 0 ? rc : check_groups(conf);
 }
 

@@ -107,6 +107,8 @@ lagging_b() {
 }
 
 @test "--only: names that are none, and what excludes it" {
+	local option
+
 	checkpoint "$T/one" --size 256KiB --seed 1
 	engines a
 	fleet a
@@ -119,6 +121,13 @@ lagging_b() {
 	assert_failure 64
 	run --separate-stderr weir-push --registry "$T/registry" --only a --to 1
 	one_line_error 64 "--only and --to"
+	for option in "--bucket-size 1MiB" --split-tensors \
+		"--keep-together none"; do
+		# shellcheck disable=SC2086 # words
+		run --separate-stderr weir-push --registry "$T/registry" \
+			--only a $option
+		one_line_error 64 "${option%% *}" "keeps the buckets"
+	done
 	run --separate-stderr weir-push --registry "$T/registry" --only a \
 		--weight-version 7
 	assert_success
