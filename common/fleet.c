@@ -100,6 +100,30 @@ int fleet_keep(struct fleet *f, char *const *names, size_t n)
 	return 0;
 }
 
+/* The staged kind is the first of the enum. */
+void fleet_sort(struct fleet *f)
+{
+	struct fleet_engine *v = xcalloc(f->n, sizeof *v);
+	uint32_t n = 0;
+
+	for (unsigned kind = 0; kind < FLEET_NKINDS; kind++)
+		for (uint32_t i = 0; i < f->n; i++)
+			if (f->engine[i].kind == kind)
+				v[n++] = f->engine[i];
+	if (n)
+		memcpy(f->engine, v, n * sizeof *v);
+	free(v);
+}
+
+uint32_t fleet_staged(const struct fleet *f)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < f->n; i++)
+		n += f->engine[i].kind == FLEET_NATIVE;
+	return n;
+}
+
 void fleet_release(struct fleet *f)
 {
 	for (uint32_t i = 0; i < f->n; i++)

@@ -76,6 +76,10 @@ int fleet_add_endpoint(struct fleet *f, const char *spec);
 int fleet_check(const struct fleet *f, const char *name);
 /* Only the engines of these names stay.  -E_USAGE for one that is not there. */
 int fleet_keep(struct fleet *f, char *const *names, size_t n);
+/* By kind, staged ones first (I6), in fleet order within each. */
+void fleet_sort(struct fleet *f);
+/* Engines of staged kinds. */
+uint32_t fleet_staged(const struct fleet *f);
 void fleet_release(struct fleet *f);
 
 const char *fleet_kind_name(enum fleet_kind k);

@@ -146,15 +146,6 @@ static int refuse_oversize(const struct admission *a, uint32_t b)
 			 name, bytes);
 }
 
-static uint32_t count_staged(const struct plan *p)
-{
-	uint32_t n = 0;
-
-	while (n < p->nengines && p->engine[n].kind == ENGINE_NATIVE)
-		n++;
-	return n;
-}
-
 static int take_plan(struct admission *a)
 {
 	struct admit_limits l;
@@ -178,7 +169,7 @@ static int take_plan(struct admission *a)
 	if (big != ID_NONE)
 		return refuse_oversize(a, big);
 	rc = admit_init(&a->m, &l, a->plan.bucket, a->plan.nbuckets,
-			count_staged(&a->plan), a->plan.nengines);
+			plan_staged(&a->plan), a->plan.nengines);
 	if (rc < 0)
 		return log_error(E_DATA, "the plan has no engines or no "
 					 "buckets");

@@ -157,16 +157,13 @@ static int emit_engine(struct builder *b, const struct fleet_engine *e)
 	return rc;
 }
 
-/* Staged kinds first (I6); they are the first of the enum. */
 static int emit_engines(struct builder *b)
 {
 	const struct fleet *f = &b->in->fleet;
 	int rc = 0;
 
-	for (unsigned kind = 0; kind < FLEET_NKINDS; kind++)
-		for (uint32_t i = 0; i < f->n && rc == 0; i++)
-			if (f->engine[i].kind == kind)
-				rc = emit_engine(b, &f->engine[i]);
+	for (uint32_t i = 0; i < f->n && rc == 0; i++)
+		rc = emit_engine(b, &f->engine[i]);
 	return rc;
 }
 

@@ -260,6 +260,8 @@ int plan_input_open(struct plan_input *in, const struct plan_conf *conf)
 		rc = check_engines(in, in->again.old.nranks);
 	if (rc < 0)
 		plan_input_release(in);
+	else
+		fleet_sort(&in->fleet);
 	return rc;
 }
 

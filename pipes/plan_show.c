@@ -181,10 +181,11 @@ static int write_out(const struct show *s)
 	return rc < 0 ? rc : 0;
 }
 
-/* All kinds that can be planned so far are staged ones. */
 static int make_waves(struct show *s)
 {
-	return waves_init(&s->waves, s->in->fleet.n, s->in->fleet.n,
+	const struct fleet *f = &s->in->fleet;
+
+	return waves_init(&s->waves, fleet_staged(f), f->n,
 			  (int64_t)s->conf->limits.groups);
 }
 

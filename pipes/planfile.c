@@ -465,6 +465,15 @@ void plan_close(struct plan *p)
 	*p = (struct plan){ 0 };
 }
 
+uint32_t plan_staged(const struct plan *p)
+{
+	uint32_t n = 0;
+
+	while (n < p->nengines && p->engine[n].kind == ENGINE_NATIVE)
+		n++;
+	return n;
+}
+
 uint64_t plan_share(const struct plan *p, uint32_t b, uint32_t rank)
 {
 	return p->nranks > 1 ? p->share[(size_t)b * p->nranks + rank]

@@ -82,6 +82,8 @@ struct plan {
  * (the caller knows the directory's name): there is none. */
 int plan_open(struct plan *p, int dirfd, const char *name);
 void plan_close(struct plan *p);
+/* Engines of a staged kind: they stand first (I6). */
+uint32_t plan_staged(const struct plan *p);
 /* Bytes of a bucket that are one rank's, and all of them. */
 uint64_t plan_share(const struct plan *p, uint32_t b, uint32_t rank);
 uint64_t plan_bucket_bytes(const struct plan *p, uint32_t b);

@@ -222,7 +222,6 @@ void push_show_pass(const struct push_show *s)
 /* Totals; the plan is there before the first event that needs them. */
 static void learn_plan(struct push_show *s, struct run *r)
 {
-	uint32_t staged = 0;
 	struct waves waves;
 	struct plan plan;
 
@@ -231,13 +230,10 @@ static void learn_plan(struct push_show *s, struct run *r)
 	s->planned = true;
 	if (plan_open(&plan, r->dirfd, PLAN_FILE) < 0)
 		return;
-	while (staged < plan.nengines &&
-	       plan.engine[staged].kind == ENGINE_NATIVE)
-		staged++;
 	s->progress.engines = plan.nengines;
 	s->progress.buckets = plan.nbuckets;
 	s->progress.bytes = plan.bytes;
-	if (waves_init(&waves, staged, plan.nengines,
+	if (waves_init(&waves, plan_staged(&plan), plan.nengines,
 		       (int64_t)s->conf->admit.limits.groups) == 0)
 		s->progress.waves = waves_count(&waves);
 	plan_close(&plan);

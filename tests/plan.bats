@@ -399,6 +399,21 @@ dry() {
 	assert_line --partial "wave 3 of 3: engine-4;"
 }
 
+@test "I6 dry run: waves of staged engines first, and none of both kinds" {
+	checkpoint w=1
+	printf '%s\n' engines: \
+		'  - {name: s, kind: sglang, url: "http://[::1]:9"}' \
+		"  - {name: a, workers: [{endpoint: 'ipc://$T/a'}]}" \
+		'  - {name: v, kind: vllm, url: "http://[::1]:8"}' \
+		"  - {name: b, workers: [{endpoint: 'ipc://$T/b'}]}" \
+		>"$T/fleet.yaml"
+	run weir-plan --source "$T/c" --fleet "$T/fleet.yaml" --dry-run \
+		--max-inflight-engine-groups 3
+	assert_success
+	assert_line --partial "wave 1 of 2: a b;"
+	assert_line --partial "wave 2 of 2: s v;"
+}
+
 @test "dry run: peak credit, time at a rate, JSON" {
 	checkpoint a=1536 b=1536 c=1536 d=1536
 	dry --bucket-size 1536 --max-inflight-buckets 2 \
