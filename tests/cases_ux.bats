@@ -313,6 +313,54 @@ all_end() {
 	then_two a
 }
 
+# set_clock SECONDS: the wall clock is so far off from now on.
+set_clock() {
+	echo "$1" >"$T/shift.new"
+	mv "$T/shift.new" "$T/shift"
+}
+
+# told_by_watch NUMBERS: so far.
+told_by_watch() {
+	[ "$(grep -o '"version":[0-9]*' "$T/w.out" | cut -d: -f2 | xargs)" = "$1" ]
+}
+
+# Names and ledgers say what time it was; nothing else asks.
+@test "TM-02 the wall clock is set back or on, between pushes and in one" {
+	local day=86400
+
+	skip_if_sanitized
+	export CLOCK_SHIFT="$T/shift" LD_PRELOAD="$BUILD/tests/clock/shift.so"
+	checkpoints
+	held_engine a
+	fleet a
+	start w weir-watch --registry "$T/registry" --since 0
+	push "$T/one" >/dev/null 2>&1
+	set_clock -$day
+	touch "$T/hold"
+	start_push p "$T/two" --run-timeout 10m
+	held a
+	set_clock $((-2 * day))
+	set_clock $((365 * day))
+	rm "$T/hold"
+	ends_with 0 p
+	holds a "$T/two"
+	set_clock $((-3 * day))
+	weir-rollback --registry "$T/registry" >/dev/null 2>&1
+	holds a "$T/one"
+	wait_for told_by_watch "1 2 3"
+	stop w || true
+	weir-status --registry "$T/registry" >/dev/null
+	# It was so: a year between two versions, and one before the first.
+	python3 - "$T/w.out" $((day * 1000)) <<-'PY'
+	import json, sys
+	when = [json.loads(s)["wall_ms"] for s in open(sys.argv[1])]
+	day = int(sys.argv[2])
+	assert when[1] > when[0] + 300 * day, when
+	assert when[2] < when[0] - 2 * day, when
+	PY
+	assert_clean_runs
+}
+
 @test "TM-03 identity is the bytes: same size and time are not enough" {
 	base a
 	cp -r "$T/one" "$T/same"

@@ -412,9 +412,7 @@ restart() {
 	shard "$T/src/a.safetensors" 160000000 /dev/zero
 	start engine sh -c "ulimit -v 150000 && exec weir-engine \
 		--copy-threads 1 --store '$T/store' --listen '$E' -v"
-	if grep -q __asan_init "$BUILD/weir-engine"; then
-		skip "built with a sanitizer"
-	fi
+	skip_if_sanitized
 	wait_for contains "$T/engine.err" listens
 	push 1 "$T/src"
 	pushed
@@ -780,6 +778,19 @@ dies_with_engine() {
 	wait_for not_paused
 }
 
+@test "TM-02 a pause ends with its lease, though the wall clock is set back" {
+	skip_if_sanitized
+	export CLOCK_SHIFT="$T/shift" LD_PRELOAD="$BUILD/tests/clock/shift.so"
+	engine --on-resume "touch '$T/resumed'"
+	ask <<-END
+	probe
+	pause lease=1000
+	END
+	assert_equal "$(field msg)" paused
+	echo -86400 >"$T/shift"
+	wait_for test -e "$T/resumed"
+}
+
 @test "retention: keep 1 and 2, and a version served is never removed" {
 	engine --keep 1
 	for v in 1 2 3; do push $v "$T/src"; done
@@ -801,9 +812,7 @@ dies_with_engine() {
 	local anon
 
 	engine
-	if grep -q __asan_init "$BUILD/weir-engine"; then
-		skip "built with a sanitizer"
-	fi
+	skip_if_sanitized
 	shard "$T/src/a.safetensors" 100000000 /dev/zero
 	push 1 "$T/src"
 	pushed

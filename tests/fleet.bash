@@ -48,13 +48,6 @@ ends_with() {
 	fi
 }
 
-# Sanitizers reserve address space and keep freed memory.
-skip_if_sanitized() {
-	if grep -q __asan_init "$BUILD/weir-engine"; then
-		skip "built with a sanitizer"
-	fi
-}
-
 # A killed engine cannot remove its sockets; the next start does.
 kill_engine() {
 	kill -KILL "$(pid_of "$1")"

@@ -157,6 +157,14 @@ spoil() {
 	PY
 }
 
+# Sanitizers reserve address space, keep freed memory, and must be loaded
+# before all else.
+skip_if_sanitized() {
+	if grep -q __asan_init "$BUILD/weir-engine"; then
+		skip "built with a sanitizer"
+	fi
+}
+
 contains() { grep -qF -- "$2" "$1"; }
 
 # What this test has left, in words; see tests/leftovers.c.
