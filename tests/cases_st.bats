@@ -186,6 +186,26 @@ one() {
 	holds a "$T/nan"
 }
 
+@test "ST-11 ST-12 ST-19 the same by a version directory, and by a delta" {
+	base a
+	mkdir "$T/disk"
+	spoiled all-dtypes
+	push "$T/bad" --expect any --transport disk --disk-dir "$T/disk" \
+		>/dev/null 2>&1
+	holds a "$T/bad"
+	# Signalling NaNs in the last bytes.
+	cp -r "$T/bad" "$T/next"
+	python3 - "$T/next/model.safetensors" <<-'PY'
+	import sys
+	with open(sys.argv[1], "r+b") as f:
+	    f.seek(-16, 2)
+	    f.write(b"\x01\x00\xa0\x7f\xff\xff\xff\xff" * 2)
+	PY
+	push "$T/next" --transport delta --disk-dir "$T/disk" >/dev/null 2>&1
+	holds a "$T/next"
+	grep -q '"kind":"diff"' "$T/disk/weight_v000003/.weir-version"
+}
+
 @test "IX-01 IX-04 index and shards disagree: three faults, three messages" {
 	base a
 	bad shard-missing 66 "$SECOND" model.
