@@ -259,7 +259,7 @@ static void fish_names(const char *program, const struct opt_name *v, size_t n,
 		 "\tset -l words (commandline -opc) (commandline -ct)\n"
 		 "\tcomplete -C '%s-'(string join ' ' -- $words[2..-1])\n"
 		 "end\n"
-		 "complete -c %s -n 'not __fish_use_subcommand' "
+		 "complete -c %s -f -n 'not __fish_use_subcommand' "
 		 "-a '(__%s_rest)'\n",
 		 program, program, program, program, program);
 	for (size_t i = 0; i < n; i++) {

@@ -32,20 +32,39 @@ options() { "$1" --help | grep -oE '^  (-., |    )--[a-z-]+' | grep -oE -- '--.*
 	run ! grep -r -- '--help-' "$DIR"
 }
 
-@test "they parse, as far as the shells are here" {
-	local file
+# they_parse SHELL FILE...
+they_parse() {
+	local file shell=$1
 
-	for file in "$DIR"/*.bash; do
-		bash -n "$file"
+	shift
+	command -v "$shell" >/dev/null || skip "no $shell"
+	for file; do
+		"$shell" -n "$file"
 	done
-	for file in "$DIR"/_*; do
-		command -v zsh >/dev/null || break
-		zsh -n "$file"
-	done
-	for file in "$DIR"/*.fish; do
-		command -v fish >/dev/null || break
-		fish -n "$file"
-	done
+}
+
+@test "bash: they parse" { they_parse bash "$DIR"/*.bash; }
+@test "zsh: they parse" { they_parse zsh "$DIR"/_*; }
+@test "fish: they parse" { they_parse fish "$DIR"/*.fish; }
+
+# What fish offers for the last word of a line.
+fish_completes() {
+	fish --no-config -c '
+		for f in $argv[1]/*.fish; source $f; end
+		complete -C $argv[2]' "$DIR" "$1" | cut -f 1 | xargs
+}
+
+@test "fish: options, choices, names, files" {
+	command -v fish >/dev/null || skip "no fish"
+	mkdir -p "$T/d/dir"
+	touch "$T/d/file" "$T/d/when"
+	cd "$T/d"
+	assert_equal "$(fish_completes "weir-plan --buck")" --bucket-size
+	assert_equal "$(fish_completes "weir-admit --order w")" "wave window"
+	assert_equal "$(fish_completes "weir pu")" push
+	assert_equal "$(fish_completes "weir push --order w")" "wave window"
+	assert_equal "$(fish_completes "weir plan --source $T/d/")" "$T/d/dir/"
+	assert_equal "$(fish_completes "weir plan -o $T/d/f")" "$T/d/file"
 }
 
 # completes WORD...: what bash offers for the last one.
