@@ -177,6 +177,27 @@ refuses() {
 	one_error "engine a" "no space beside model.safetensors" "need 1900"
 }
 
+@test "fp8: memory is that of its threads, whatever the checkpoint" {
+	local kib peak=0
+
+	skip_if_sanitized
+	tensors --sparse "$T/one" l.up_proj.weight:BF16:32768,1024 \
+		l.down_proj.weight:BF16:32768,1024
+	start a taskset -c "$(one_core)" weir-engine --name a --store "$T/a" \
+		--listen "ipc://$T/a.sock" --post-load fp8
+	wait_for test -S "$T/a.sock"
+	fleet a
+	start_push p "$T/one"
+	while ! is_dead "$(pid_of p)"; do
+		kib=$(awk '/^RssAnon/ { print $2 }' "/proc/$(pid_of a)/status")
+		((kib <= peak)) || peak=$kib
+	done
+	ends_with 0 p
+	grep -q '"l.up_proj.weight_scale_inv"' "$T/a/current/model.safetensors"
+	echo "peak: $peak KiB"
+	[ "$peak" -le $(((3 + 32) * 1024)) ]
+}
+
 # slow_engine WHAT: its writes to the new files are slow, or the nth kills it.
 # One thread writes all.
 slow_engine() {

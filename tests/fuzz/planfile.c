@@ -1,4 +1,4 @@
-#include "pipes/planfile.h"
+#include "pipes/expect.h"
 #include "common/err.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -25,6 +25,7 @@ static void add_frame(struct buf *file, struct slice frame)
 static void check(const struct plan *p)
 {
 	uint64_t bytes = 0, tensors = 0, largest;
+	struct expect_diff diff = { 0 };
 	struct msg m;
 	char name[64];
 
@@ -35,8 +36,8 @@ static void check(const struct plan *p)
 			const struct m_part *part = &m.bucket.parts.v[i];
 
 			BUG_ON(part->file >= p->nfiles);
-			tensors += part->kind == PART_TENSOR &&
-				   part->start == 0;
+			tensors +=
+				part->kind == PART_TENSOR && part->start == 0;
 		}
 		plan_largest_tensor(p, b, name, sizeof name, &largest);
 		bytes += plan_bucket_bytes(p, b);
@@ -45,6 +46,7 @@ static void check(const struct plan *p)
 	}
 	BUG_ON(bytes != p->bytes);
 	BUG_ON(tensors != p->tensors * p->nranks);
+	BUG_ON(expect_same(p, p, &diff) != 1);
 	for (uint32_t i = 0; i < p->nengines; i++)
 		BUG_ON(p->engine[i].first_receiver + p->engine[i].receivers >
 		       p->nreceivers);
