@@ -112,11 +112,27 @@ static int begin_word(struct json *j, const char *rest, enum json_event ev)
 	return 0;
 }
 
+/* NaN, Infinity, or what follows the sign of the latter. */
+static int begin_name(struct json *j, unsigned char c)
+{
+	const char *rest = c == 'N' ? "aN" : "nfinity";
+	int rc = add(j, &c, 1);
+
+	if (rc == 0)
+		rc = add(j, rest, strlen(rest));
+	return rc < 0 ? rc : begin_word(j, rest, JSON_NUMBER);
+}
+
 static int begin_number(struct json *j, unsigned char c)
 {
 	buf_clear(&j->text);
 	j->state = c == '-' ? MINUS : c == '0' ? ZERO : INT;
 	return add(j, &c, 1);
+}
+
+static int no_value(struct json *j)
+{
+	return fail(j, "a value was expected");
 }
 
 static int on_value(struct json *j, unsigned char c)
@@ -136,8 +152,12 @@ static int on_value(struct json *j, unsigned char c)
 		return begin_word(j, "alse", JSON_FALSE);
 	case 'n':
 		return begin_word(j, "ull", JSON_NULL);
+	case 'N':
+	case 'I':
+		buf_clear(&j->text);
+		return j->is_python ? begin_name(j, c) : no_value(j);
 	default:
-		return fail(j, "a value was expected");
+		return no_value(j);
 	}
 }
 
@@ -303,22 +323,24 @@ static int on_low_u(struct json *j, unsigned char c)
 	return c == 'u' ? 0 : fail(j, "half a surrogate pair in a string");
 }
 
-static int on_word(struct json *j, unsigned char c)
-{
-	if (c != (unsigned char)*j->word)
-		return fail(j, "a value was expected");
-	if (*++j->word)
-		return 0;
-	after_value(j);
-	return emit(j, j->word_event);
-}
-
 typedef int step_fn(struct json *j, unsigned char c);
 
 static int end_number(struct json *j)
 {
 	after_value(j);
 	return j->fn(j->ctx, JSON_NUMBER, buf_slice(&j->text));
+}
+
+static int on_word(struct json *j, unsigned char c)
+{
+	if (c != (unsigned char)*j->word)
+		return no_value(j);
+	if (*++j->word)
+		return 0;
+	if (j->word_event == JSON_NUMBER)
+		return end_number(j);
+	after_value(j);
+	return emit(j, j->word_event);
 }
 
 static bool number_may_end(unsigned state)
@@ -368,6 +390,8 @@ static int on_number(struct json *j, unsigned char c)
 		j->state = next;
 		return add(j, &c, 1);
 	}
+	if (j->is_python && j->state == MINUS && c == 'I')
+		return begin_name(j, c);
 	if (!number_may_end(j->state))
 		return fail(j, "a digit was expected");
 	rc = end_number(j);
@@ -417,6 +441,11 @@ void json_begin(struct json *j, size_t string_max, json_fn *fn, void *ctx)
 		.string_max = string_max,
 		.state = VALUE,
 	};
+}
+
+void json_allow_python(struct json *j)
+{
+	j->is_python = true;
 }
 
 int json_feed(struct json *j, const void *data, size_t n)

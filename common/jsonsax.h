@@ -7,6 +7,9 @@
  * may hold NUL (from \u0000): who wants C strings refuses it.  Two equal keys
  * of one object are the caller's to find: only it knows which it remembers.
  *
+ * json_allow_python() takes what Python's json writes beside that: NaN, Infinity
+ * and -Infinity are numbers.  For documents that others read with it only.
+ *
  * Memory: one string, at most string_max bytes; never the document.  Nesting
  * is bounded by JSON_DEPTH_MAX.  Pure: no I/O, nothing logged.
  *
@@ -48,7 +51,7 @@ struct json {
 	unsigned cp, high;	/* \u escape; the first half of a pair */
 	unsigned left;		/* digits of \u that must still come */
 	struct utf8 utf8;
-	bool is_key;
+	bool is_key, is_python;
 	const char *word;	/* what must still come of a literal */
 	enum json_event word_event;
 	const char *error;
@@ -56,6 +59,7 @@ struct json {
 };
 
 void json_begin(struct json *j, size_t string_max, json_fn *fn, void *ctx);
+void json_allow_python(struct json *j);	/* before it is fed */
 /* 0; -E_DATA with json_error() set and nothing logged; or fn's error.  After
  * a failure the same comes back until json_begin. */
 int json_feed(struct json *j, const void *p, size_t n);

@@ -91,6 +91,7 @@ static enum said read_config(struct config *c, struct slice text,
 	int rc;
 
 	json_begin(&j, SOURCE_CONFIG_MAX, on_event, c);
+	json_allow_python(&j);
 	rc = json_feed(&j, text.p, text.n);
 	if (rc == 0)
 		rc = json_end(&j);

@@ -6,8 +6,8 @@
  * text_config.  Said false, with an embedding and a ...ForCausalLM or
  * ...ForConditionalGeneration, a missing head is refused: engines would
  * leave it at random values.  Said true or nothing (the usual default is
- * true): tied.  A config.json that is no strict JSON (Python writes Infinity)
- * is worth a warning only; it is the loader's.
+ * true): tied.  A config.json that is no JSON, as Python reads it, is worth a
+ * warning only; it is the loader's.
  */
 #ifndef WEIR_SRCHEAD_H
 #define WEIR_SRCHEAD_H

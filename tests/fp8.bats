@@ -96,6 +96,7 @@ installed() {
 		path = sys.argv[1] + "/config.json"
 		config = json.load(open(path))
 		config["deep"] = [{"a": {"b": [1, 1e-05, "\u00e9\n\u2028", None]}}]
+		config["time_step_limit"] = [0.0, float("inf"), -float("inf")]
 		json.dump(config, open(path, "w"), separators=(",", ":"))
 		path = sys.argv[1] + "/model.safetensors.index.json"
 		index = json.load(open(path))

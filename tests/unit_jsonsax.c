@@ -25,6 +25,8 @@ static int tell(void *ctx, enum json_event ev, struct slice text)
 	return 0;
 }
 
+static bool is_python;
+
 /* Reads text in chunks of n; the story must be want, or the error err. */
 static bool reads(const char *text, size_t len, size_t n, const char *want,
 		  const char *err)
@@ -35,6 +37,8 @@ static bool reads(const char *text, size_t len, size_t n, const char *want,
 	bool good;
 
 	json_begin(&j, STRING_MAX, tell, &s);
+	if (is_python)
+		json_allow_python(&j);
 	for (size_t at = 0; at < len && rc == 0; at += n)
 		rc = json_feed(&j, text + at, n < len - at ? n : len - at);
 	if (rc == 0)
@@ -138,6 +142,25 @@ static void test_refuses_text(void)
 	BAD("[12345678901234567]", "longer than the limit");
 }
 
+/* What json.dumps() makes of floats, and nothing like it. */
+static void test_python(void)
+{
+	is_python = true;
+	GOOD("[NaN,Infinity,-Infinity,-1]",
+	     "[n<NaN>n<Infinity>n<-Infinity>n<-1>]");
+	GOOD("NaN", "n<NaN>");
+	GOOD("{\"a\":Infinity }", "{k<a>n<Infinity>}");
+	BAD("[nan]", "a value");
+	BAD("[-NaN]", "a digit");
+	BAD("[+Infinity]", "a value");
+	BAD("[Inf]", "a value");
+	BAD("Infinit", "ends too early");
+	BAD("[Infinity1]", "',' or ']'");
+	is_python = false;
+	BAD("[-Infinity]", "a digit");
+	BAD("[Infinity]", "a value");
+}
+
 static void test_depth(void)
 {
 	char open[JSON_DEPTH_MAX + 2], want[2 * JSON_DEPTH_MAX + 1];
@@ -200,6 +223,7 @@ int main(void)
 	test_takes();
 	test_refuses_syntax();
 	test_refuses_text();
+	test_python();
 	test_depth();
 	test_error_place();
 	test_uint();

@@ -266,7 +266,7 @@ static void test_config(void)
 	bad_config("{\"compression_config\":{}}", "compression_config");
 	bad_config("{\"a\":1,}", "config.json: byte 7");
 	bad_config("[]", "expected an object, found an array");
-	bad_config("{\"a\":NaN}", "config.json: byte 5");
+	bad_config("{\"a\":inf}", "config.json: byte 5");
 	bad_config("", "config.json: byte 0");
 }
 

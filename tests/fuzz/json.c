@@ -14,13 +14,16 @@ static int tell(void *ctx, enum json_event ev, struct slice text)
 }
 
 /* In pieces of step bytes. */
-static int read_all(struct slice in, size_t step, struct buf *out)
+static int read_all(struct slice in, size_t step, bool is_python,
+		    struct buf *out)
 {
 	struct json j = { 0 };
 	int rc = 0;
 
 	buf_clear(out);
 	json_begin(&j, STRING_MAX, tell, out);
+	if (is_python)
+		json_allow_python(&j);
 	while (rc == 0 && in.n > 0) {
 		struct slice s = fuzz_take(&in, step);
 
@@ -36,9 +39,11 @@ static int read_all(struct slice in, size_t step, struct buf *out)
 /* Where the text is cut makes no difference. */
 void fuzz_json(struct slice in)
 {
-	size_t step = 1 + (size_t)fuzz_number(&in, 1) % 16;
-	int whole = read_all(in, in.n + 1, &told[0]);
+	size_t how = (size_t)fuzz_number(&in, 1);
+	size_t step = 1 + how % 16;
+	bool is_python = how & 16;
+	int whole = read_all(in, in.n + 1, is_python, &told[0]);
 
-	BUG_ON(read_all(in, step, &told[1]) != whole);
+	BUG_ON(read_all(in, step, is_python, &told[1]) != whole);
 	BUG_ON(!slice_eq(buf_slice(&told[0]), buf_slice(&told[1])));
 }
