@@ -84,19 +84,18 @@ static void copy_libc(void *dst, const void *src, size_t n)
 	memcpy(dst, src, n);
 }
 
-static const struct copy_kernel kernel[] = {
+/* Best first; the last is always usable. */
+static const struct copy_kernel {
+	const char *name;
+	bool (*is_usable)(void);
+	void (*copy)(void *dst, const void *src, size_t n);
+} kernel[] = {
 #if defined(__x86_64__)
 	{ "avx2", has_avx2, copy_avx2 },
 	{ "sse2", always, copy_sse2 },
 #endif
 	{ "libc", always, copy_libc },
 };
-
-const struct copy_kernel *copy_kernels(size_t *n)
-{
-	*n = COUNT(kernel);
-	return kernel;
-}
 
 static const struct copy_kernel *best(void)
 {
@@ -105,12 +104,6 @@ static const struct copy_kernel *best(void)
 	while (!k->is_usable())
 		k++;
 	return k;
-}
-
-void copy_plain(void *dst, const void *src, size_t n)
-{
-	if (n > 0)
-		best()->copy(dst, src, n);
 }
 
 void copy_hash(void *dst, const void *src, size_t n, struct digest_state *s)

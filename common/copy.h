@@ -21,16 +21,5 @@
 #define COPY_BLOCK ((size_t)32 << 10)
 
 void copy_hash(void *dst, const void *src, size_t n, struct digest_state *s);
-void copy_plain(void *dst, const void *src, size_t n);
-
-/* What copy_plain() chooses from, best first; the last is always usable.
- * For tests and benchmarks. */
-struct copy_kernel {
-	const char *name;
-	bool (*is_usable)(void);
-	void (*copy)(void *dst, const void *src, size_t n);
-};
-
-const struct copy_kernel *copy_kernels(size_t *n);
 
 #endif

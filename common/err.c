@@ -4,11 +4,11 @@
 
 /* clang-format off */
 static const struct {
-	const char *name, *text;
+	const char *text;
 	int exit;
 } errs[E_NERR] = {
-	[E_OK] = { "E_OK", "ok", 0 },
-#define X(n, e, t) [n] = { #n, t, e },
+	[E_OK] = { "ok", 0 },
+#define X(n, e, t) [n] = { t, e },
 	ERR_LIST(X)
 #undef X
 };
@@ -17,13 +17,6 @@ static const struct {
 static int known(int rc)
 {
 	return rc > -E_NERR;
-}
-
-const char *err_name(int rc)
-{
-	if (rc >= 0)
-		return "E_OK";
-	return known(rc) ? errs[-rc].name : "unknown";
 }
 
 const char *err_text(int rc)

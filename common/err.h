@@ -32,8 +32,7 @@ enum err {
 	E_NERR
 };
 
-/* rc is 0, positive, or -E_*; unknown values are named "unknown". */
-const char *err_name(int rc);		/* "E_DATA" */
+/* rc is 0, positive, or -E_*; unknown values are "unknown". */
 const char *err_text(int rc);		/* "bad input data" */
 int err_exit_code(int rc);		/* 65; 0 for rc >= 0; 70 if unknown */
 /* The error for errno value e: ENOSPC, EIO ... -> E_IO, EACCES -> E_PERM,

@@ -290,18 +290,19 @@ AVX2 static void code_avx2(const struct fp8_part *p, float scale)
 }
 #endif
 
-static const struct fp8_kernel kernel[] = {
+/* Best first; the last is always usable.  A part is one block here. */
+static const struct fp8_kernel {
+	const char *name;
+	bool (*is_usable)(void);
+	/* the largest element without its sign, as an integer */
+	uint32_t (*amax)(const struct fp8_part *p);
+	void (*code)(const struct fp8_part *p, float scale);
+} kernel[] = {
 #if defined(__x86_64__)
 	{ "avx2", has_avx2, amax_avx2, code_avx2 },
 #endif
 	{ "plain", always, amax_plain, code_plain },
 };
-
-const struct fp8_kernel *fp8_kernels(size_t *n)
-{
-	*n = COUNT(kernel);
-	return kernel;
-}
 
 static const struct fp8_kernel *best(void)
 {
@@ -312,7 +313,9 @@ static const struct fp8_kernel *best(void)
 	return k;
 }
 
-float fp8_scale(enum fp8_from from, uint32_t amax)
+/* Of a block whose largest element has these bits, or 0 if that is not
+ * finite. */
+static float scale_of(enum fp8_from from, uint32_t amax)
 {
 	float scale = widen(from, amax) / FP8_MAX;
 
@@ -334,7 +337,7 @@ int fp8_convert(const struct fp8_part *p, float *scale)
 		block.cols = p->cols - done;
 		if (block.cols > FP8_BLOCK)
 			block.cols = FP8_BLOCK;
-		*scale = fp8_scale(p->from, k->amax(&block));
+		*scale = scale_of(p->from, k->amax(&block));
 		if (*scale == 0)
 			return -E_DATA;
 		k->code(&block, *scale++);

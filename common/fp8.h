@@ -50,19 +50,4 @@ int fp8_convert(const struct fp8_part *p, float *scale);
 /* The first element of the part that is not finite, by rows; false: none. */
 bool fp8_find_bad(const struct fp8_part *p, size_t *row, size_t *col);
 
-/* What fp8_convert() chooses from, best first; the last is always usable.
- * Parts are one block here.  For tests and benchmarks. */
-struct fp8_kernel {
-	const char *name;
-	bool (*is_usable)(void);
-	/* the largest element without its sign, as an integer */
-	uint32_t (*amax)(const struct fp8_part *p);
-	void (*code)(const struct fp8_part *p, float scale);
-};
-
-const struct fp8_kernel *fp8_kernels(size_t *n);
-/* The scale of a block whose largest element has these bits, or 0 if that is
- * not finite. */
-float fp8_scale(enum fp8_from from, uint32_t amax);
-
 #endif

@@ -29,7 +29,8 @@
 static void *ctx;
 static unsigned open_sockets;
 
-int sock_version(void)
+/* 10000 * major + 100 * minor + patch */
+static int version(void)
 {
 	int major, minor, patch;
 
@@ -85,9 +86,9 @@ static int context(void)
 
 	if (ctx)
 		return 0;
-	if (sock_version() < VERSION_SAFE)
+	if (version() < VERSION_SAFE)
 		log_warn("libzmq %d is older than %d and has known holes",
-			 sock_version(), VERSION_SAFE);
+			 version(), VERSION_SAFE);
 	rc = sock_need_fds(FDS_BASE, "links");
 	if (rc < 0)
 		return rc;

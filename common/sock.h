@@ -106,7 +106,4 @@ struct sock_poll {
 /* timeout_ms < 0 waits for ever.  Count of ready ones, 0 at the time-out. */
 int sock_poll(struct sock_poll *v, size_t n, int64_t timeout_ms);
 
-/* Library version as 10000*major + 100*minor + patch. */
-int sock_version(void);
-
 #endif

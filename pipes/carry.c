@@ -174,7 +174,8 @@ void carry_begin_sync(int fd, uint64_t off, uint64_t n)
 			      SYNC_FILE_RANGE_WRITE);
 }
 
-int carry_file(int from, int dirfd, const char *name)
+/* A whole file, durable. */
+static int carry_file(int from, int dirfd, const char *name)
 {
 	bool is_clone;
 	struct stat st;

@@ -28,8 +28,6 @@ int carry_new(int dirfd, const char *name, int from, bool *is_clone);
 int carry_range(int from, int to, uint64_t off, uint64_t n, const char *name);
 /* The kernel may begin to write what is there, for the sync at the end. */
 void carry_begin_sync(int fd, uint64_t off, uint64_t n);
-/* A whole file, durable. */
-int carry_file(int from, int dirfd, const char *name);
 
 /* All that is in the directory from, except paths for which skip(ctx, path)
  * is true, goes into to, whatever there is already; sub-directories are made,

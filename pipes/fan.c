@@ -514,8 +514,3 @@ bool fan_is_absent(const struct fan *f, uint32_t receiver)
 {
 	return f->receiver[receiver].absent;
 }
-
-size_t fan_open_calls(const struct fan *f)
-{
-	return f->open;
-}

@@ -64,7 +64,5 @@ void fan_forget(struct fan *f, uint32_t receiver);
 /* Did the last calls end because nobody listens there, and does still nobody,
  * as far as we know? */
 bool fan_is_absent(const struct fan *f, uint32_t receiver);
-/* Calls not yet ended. */
-size_t fan_open_calls(const struct fan *f);
 
 #endif

@@ -1,34 +1,7 @@
 #include "pipes/nccl_wire.h"
-#include "common/err.h"
-#include "common/log.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* ---- groups ---- */
-
-int nccl_group_size(const struct nccl_member *m, uint32_t n, uint32_t *ranks)
-{
-	uint32_t all = 1;
-	uint32_t i = 0;
-
-	if (m->kind != ENGINE_SGLANG && m->kind != ENGINE_VLLM)
-		return log_error(E_CONFIG,
-				 "engine %s: it has no weight-update "
-				 "group",
-				 m->name);
-	while (i < n && m[i].kind == m->kind &&
-	       m[i].workers <= NCCL_RANKS_MAX - all)
-		all += m[i++].workers;
-	if (i == 0)
-		return log_error(
-			E_CONFIG,
-			"engine %s: %u workers and the source are more "
-			"than the %d ranks of a group",
-			m->name, m->workers, NCCL_RANKS_MAX);
-	*ranks = all;
-	return (int)i;
-}
 
 /* ---- the store ---- */
 

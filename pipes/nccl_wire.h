@@ -17,18 +17,6 @@
 #define NCCL_ID_SIZE 128	/* bytes */
 #define NCCL_RANKS_MAX 128
 
-/* ---- groups ---- */
-
-struct nccl_member {
-	enum engine_kind kind;
-	const char *name;
-	uint32_t workers;
-};
-
-/* How many of the n engines from the first on make one group, and its ranks,
- * with ours.  -E_CONFIG, logged: the first is too large, or no server. */
-int nccl_group_size(const struct nccl_member *m, uint32_t n, uint32_t *ranks);
-
 /* ---- the store ---- */
 
 /* Does who waits for this key want the group's id? */

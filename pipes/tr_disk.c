@@ -159,11 +159,6 @@ static int disk_load(struct transport *t, uint32_t receiver)
 	return fan_call(d->fan, receiver, &m, 0, 1, t->env->load_ms);
 }
 
-static size_t disk_drain(struct transport *t)
-{
-	return fan_open_calls(disk_of(t)->fan);
-}
-
 /* ---- life ---- */
 
 static void disk_abort(struct transport *t, uint32_t receiver)
@@ -257,14 +252,14 @@ static int disk_open(struct transport *t)
 	return rc;
 }
 
-#define OPS(transport)                                                         \
-	{                                                                      \
-		.name = transport,                                             \
-		.caps = TR_CAN_LOSE | TR_DURABLE | TR_WHOLE,                   \
-		.check = tr_no_check, .open = disk_open,                       \
-		.attach = disk_attach, .offer = tr_no_offer,                   \
-		.post = tr_no_post, .load = disk_load, .poll = tr_no_poll,     \
-		.drain = disk_drain, .abort = disk_abort, .close = disk_close, \
+#define OPS(transport)                                                     \
+	{                                                                  \
+		.name = transport,                                         \
+		.caps = TR_CAN_LOSE | TR_DURABLE | TR_WHOLE,               \
+		.check = tr_no_check, .open = disk_open,                   \
+		.attach = disk_attach, .offer = tr_no_offer,               \
+		.post = tr_no_post, .load = disk_load, .poll = tr_no_poll, \
+		.abort = disk_abort, .close = disk_close,                  \
 	}
 
 const struct transport_ops tr_disk_ops = OPS("disk");

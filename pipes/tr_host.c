@@ -295,11 +295,6 @@ static int host_post(struct transport *t, uint32_t receiver)
 			t->env->load_ms);
 }
 
-static size_t host_drain(struct transport *t)
-{
-	return fan_open_calls(host_of(t)->fan);
-}
-
 /* ---- life ---- */
 
 static void host_abort(struct transport *t, uint32_t receiver)
@@ -358,7 +353,6 @@ const struct transport_ops tr_host_ops = {
 	.post = host_post,
 	.load = tr_no_load,
 	.poll = tr_no_poll,
-	.drain = host_drain,
 	.abort = host_abort,
 	.close = host_close,
 };

@@ -5,7 +5,7 @@
  * which carries out the youngest first, so that completions come out of
  * order; every worker acks.  A source that got shorter fails the bucket.
  */
-#include "pipes/tr_mem.h"
+#include "pipes/transport.h"
 
 #include "common/err.h"
 #include "common/io.h"
@@ -167,11 +167,6 @@ static void mem_poll(struct transport *t)
 	}
 }
 
-static size_t mem_drain(struct transport *t)
-{
-	return ((struct mem *)t->self)->nposts;
-}
-
 static void mem_abort(struct transport *t, uint32_t receiver)
 {
 	struct mem *m = t->self;
@@ -198,14 +193,6 @@ static void mem_close(struct transport *t)
 	free(m);
 }
 
-const char *tr_mem_file(const struct transport *t, uint32_t receiver,
-			uint32_t file)
-{
-	const struct mem *m = t->self;
-
-	return m->file[receiver] ? m->file[receiver][file] : NULL;
-}
-
 const struct transport_ops tr_mem_ops = {
 	.name = "mem",
 	.caps = TR_CAN_LOSE,
@@ -216,7 +203,6 @@ const struct transport_ops tr_mem_ops = {
 	.post = mem_post,
 	.load = tr_no_load,
 	.poll = mem_poll,
-	.drain = mem_drain,
 	.abort = mem_abort,
 	.close = mem_close,
 };

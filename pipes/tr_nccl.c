@@ -416,17 +416,6 @@ static int nccl_post(struct transport *t, uint32_t receiver)
 	return 0;
 }
 
-static size_t nccl_drain(struct transport *t)
-{
-	const struct nccl *n = tr_nccl_of(t);
-	size_t open = n->npending;
-
-	for (const struct cast *c = n->cast; c; c = c->next)
-		for (uint32_t i = 0; i < c->group->n; i++)
-			open += !c->post[i].has_ended;
-	return open;
-}
-
 static void forget_pending(struct nccl *n, uint32_t receiver)
 {
 	size_t kept = 0;
@@ -532,7 +521,6 @@ const struct transport_ops tr_nccl_ops = {
 	.post = nccl_post,
 	.load = tr_no_load,
 	.poll = tr_no_poll,
-	.drain = nccl_drain,
 	.abort = nccl_abort,
 	.close = nccl_close,
 };

@@ -125,11 +125,6 @@ int transport_poll(struct transport *t, struct tr_event *e)
 	}
 }
 
-size_t transport_drain(struct transport *t)
-{
-	return t->ops->drain(t);
-}
-
 void transport_abort(struct transport *t, uint32_t receiver)
 {
 	if (receiver >= t->env->plan->nreceivers || t->state[receiver] == GONE)

@@ -94,7 +94,6 @@ struct transport_ops {
 	int (*post)(struct transport *t, uint32_t receiver);
 	int (*load)(struct transport *t, uint32_t receiver);
 	void (*poll)(struct transport *t);	/* may tell more */
-	size_t (*drain)(struct transport *t);
 	void (*abort)(struct transport *t, uint32_t receiver);
 	void (*close)(struct transport *t);
 };
@@ -134,8 +133,6 @@ int transport_post(struct transport *t, uint32_t receiver);
  * TR_FAILED follows. */
 int transport_load(struct transport *t, uint32_t receiver);
 int transport_poll(struct transport *t, struct tr_event *e);	/* 1 or 0 */
-/* Posts and loads that have not ended. */
-size_t transport_drain(struct transport *t);
 void transport_abort(struct transport *t, uint32_t receiver);
 void transport_abort_all(struct transport *t);
 void transport_close(struct transport *t);	/* fine on a zeroed one */

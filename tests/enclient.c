@@ -9,10 +9,10 @@
  * Version 7 is the goal.
  *	model=NAME token=FILE abort rollback held poisoned previous=DIR
  */
-#include "common/err.h"
 #include "common/http.h"
 #include "common/log.h"
 #include "pipes/engine_ops.h"
+#include "tests/errname.h"
 
 #include <stdio.h>
 #include <stdlib.h>

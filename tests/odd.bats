@@ -156,7 +156,7 @@ under() {
 		mkdir "$dir"
 		cp -r "$T/one" "$dir/"
 		run --separate-stderr push "$dir/one" -q
-		one_line_error 65 "not UTF-8 without control characters"
+		one_line_error 65 "source $T/" "expected a path of UTF-8"
 		touch "$T/one/$name.json"
 		run --separate-stderr push "$T/one" -q
 		one_line_error 65 "source $T/one: file" "not allowed"

@@ -1,7 +1,7 @@
 /* Runs tests/fsm/engine.t; see there for the words. */
-#include "common/err.h"
 #include "common/log.h"
 #include "pipes/engine.h"
+#include "tests/errname.h"
 #include "tests/fsmrun.h"
 
 static struct engine e;

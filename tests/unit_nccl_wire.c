@@ -1,43 +1,9 @@
 #include "pipes/nccl_wire.h"
-#include "common/err.h"
-#include "common/log.h"
 #include "tests/tap.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-/* ---- groups ---- */
-
-static void check_size(const struct nccl_member *m, uint32_t n, int want,
-		       uint32_t ranks)
-{
-	uint32_t got = 0;
-
-	eq_i64(nccl_group_size(m, n, &got), want, "engines of a group");
-	if (want > 0)
-		eq_u64(got, ranks, "its ranks");
-}
-
-static void test_groups(void)
-{
-	static const struct nccl_member m[] = {
-		{ ENGINE_SGLANG, "a", 8 },	  { ENGINE_SGLANG, "b", 8 },
-		{ ENGINE_VLLM, "c", 64 },	  { ENGINE_VLLM, "d", 63 },
-		{ ENGINE_VLLM, "e", 1 },	  { ENGINE_VLLM, "f", 127 },
-		{ ENGINE_VLLM, "g", 128 },	  { ENGINE_NATIVE, "h", 1 },
-		{ ENGINE_VLLM, "i", UINT32_MAX },
-	};
-
-	check_size(m, 9, 2, 17);
-	check_size(m, 1, 1, 9);
-	check_size(m + 2, 7, 2, 128);
-	check_size(m + 4, 5, 1, 2);
-	check_size(m + 5, 4, 1, 128);
-	check_size(m + 6, 3, -E_CONFIG, 0);
-	check_size(m + 7, 2, -E_CONFIG, 0);
-	check_size(m + 8, 1, -E_CONFIG, 0);
-}
 
 /* ---- the store ---- */
 
@@ -219,9 +185,6 @@ static void test_bodies(void)
 
 int main(void)
 {
-	log_init("unit_nccl_wire", LOG_ERROR);
-	log_quiet_thread(1);
-	test_groups();
 	test_keys();
 	test_value();
 	test_casts();

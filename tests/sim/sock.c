@@ -122,11 +122,6 @@ int sock_need_fds(size_t need, const char *what)
 	return 0;
 }
 
-int sock_version(void)
-{
-	return 40305;
-}
-
 static bool same_peer(const struct sock_peer *a, const struct sock_peer *b)
 {
 	return a->n == b->n && memcmp(a->id, b->id, a->n) == 0;
