@@ -1,13 +1,9 @@
 /* Every transport passes trcheck.h; then what is particular to one. */
 #include "pipes/tr_mem.c" /* what its receivers hold is its own */
 #include "common/fdpass.h"
-<<<<<<< HEAD
 #include "pipes/delta.h"
-#include "pipes/tr_mem.h"
 #include "pipes/vdir_write.h"
-=======
 #include "tests/trcheck.h"
->>>>>>> bb18157 (common, pipes: what only tests asked for is theirs)
 
 #define HELD_MAX 64
 #define BASE 1u /* what a delta is made from */
