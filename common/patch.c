@@ -1,11 +1,11 @@
 #include "patch.h"
 #include "err.h"
+#include "lane.h"
 
 #include <endian.h>
 #include <string.h>
 
 #define WORD sizeof(uint64_t)
-#define LINE 64u /* bytes that are skipped at once where nothing changed */
 #define VARINT_MAX 10u
 
 static const char *const names[] = {
@@ -43,20 +43,10 @@ static void store32(uint8_t *p, uint32_t v)
 		p[i] = (uint8_t)(v >> 8 * i);
 }
 
-/* Differing bits of the LINE bytes. */
-static uint64_t line_diff(const uint8_t *a, const uint8_t *b)
-{
-	uint64_t d = 0;
-
-	for (size_t i = 0; i < LINE; i += WORD)
-		d |= load(a + i) ^ load(b + i);
-	return d;
-}
-
 /* The first line from i on that differs; n if less than a line is left. */
 static size_t skip_same(const uint8_t *a, const uint8_t *b, size_t i, size_t n)
 {
-	while (n - i >= LINE && line_diff(a + i, b + i) == 0)
+	while (n - i >= LINE && line_is_same(a + i, b + i))
 		i += LINE;
 	return i;
 }
@@ -72,28 +62,30 @@ void patch_xor(void *dst, const void *a, const void *b, size_t n)
 	const uint8_t *x = a, *y = b;
 	size_t i = 0;
 
-	for (; n - i >= LINE; i += LINE) {
-		uint64_t v[LINE / WORD], w[LINE / WORD];
-
-		memcpy(v, x + i, LINE);
-		memcpy(w, y + i, LINE);
-		for (size_t k = 0; k < LINE / WORD; k++)
-			v[k] ^= w[k];
-		memcpy(d + i, v, LINE);
-	}
+	for (; n - i >= LANE; i += LANE)
+		lane_put(d + i, lane_at(x + i) ^ lane_at(y + i));
 	for (; i < n; i++)
 		d[i] = x[i] ^ y[i];
 }
 
-bool patch_is_zero(const void *p, size_t n)
+bool patch_xor_into(void *dst, const void *diff, size_t n)
 {
-	static const uint8_t zero[LINE];
-	const uint8_t *b = p;
+	uint8_t *d = dst;
+	const uint8_t *x = diff;
+	bool some = false;
+	size_t i = 0;
 
-	for (; n >= LINE; n -= LINE, b += LINE)
-		if (line_diff(b, zero))
-			return false;
-	return n == 0 || memcmp(b, zero, n) == 0;
+	for (; n - i >= LINE; i += LINE) {
+		if (line_is_zero(x + i))
+			continue;
+		patch_xor(d + i, d + i, x + i, LINE);
+		some = true;
+	}
+	for (; i < n; i++) {
+		d[i] ^= x[i];
+		some |= x[i] != 0;
+	}
+	return some;
 }
 
 /* ---- overwrite ---- */

@@ -34,8 +34,8 @@ enum patch_kind patch_of(struct slice name);
 bool patch_is_same(const void *a, const void *b, size_t n);
 /* dst = a ^ b.  dst may be a or b. */
 void patch_xor(void *dst, const void *a, const void *b, size_t n);
-/* Is there a bit that is not 0? */
-bool patch_is_zero(const void *p, size_t n);
+/* dst ^= diff, of which most is 0.  Is there a bit that is not? */
+bool patch_xor_into(void *dst, const void *diff, size_t n);
 
 /* How many bytes differ; their positions, from base on, to pos (room for
  * 4 * n bytes), and those bytes of b to value (n bytes). */

@@ -1,5 +1,6 @@
 #include "zframe.h"
 #include "err.h"
+#include "lane.h"
 #include "log.h"
 
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_registerSequenceProducer() */
@@ -9,9 +10,10 @@
 
 #define SKIP_STEP 65536u
 #define WORD sizeof(uint64_t)
-#define LINE 64u /* bytes that are skipped at once where all are zero */
 /* Of a block, zstd finds what else repeats where fewer are in runs. */
 #define ZEROS_LEAST(n) ((n) / 4 * 3)
+/* What is packed, and later unpacked, then stays in the L2 cache meanwhile. */
+#define PACK_WINDOW_LOG 17
 
 /* ---- packing ---- */
 
@@ -31,15 +33,6 @@ static uint64_t word_at(const uint8_t *p)
 
 	memcpy(&v, p, WORD);
 	return v;
-}
-
-static bool is_zero_line(const uint8_t *p)
-{
-	uint64_t v = 0;
-
-	for (size_t i = 0; i < LINE; i += WORD)
-		v |= word_at(p + i);
-	return v == 0;
 }
 
 /* Bytes of a word that come before, or after, all of its others. */
@@ -67,7 +60,7 @@ static size_t run_start(const uint8_t *p, size_t i, size_t n)
 
 static size_t run_end(const uint8_t *p, size_t i, size_t n)
 {
-	while (n - i >= LINE && is_zero_line(p + i))
+	while (n - i >= LINE && line_is_zero(p + i))
 		i += LINE;
 	while (n - i >= WORD && word_at(p + i) == 0)
 		i += WORD;
@@ -139,6 +132,7 @@ void zpack_begin(struct zpack *z, int level, uint64_t total, struct buf *out)
 		z->ctx = new_packer();
 	must(ZSTD_CCtx_reset(z->ctx, ZSTD_reset_session_only));
 	must(ZSTD_CCtx_setParameter(z->ctx, ZSTD_c_compressionLevel, level));
+	must(ZSTD_CCtx_setParameter(z->ctx, ZSTD_c_windowLog, PACK_WINDOW_LOG));
 	must(ZSTD_CCtx_setPledgedSrcSize(z->ctx, total));
 	z->out = out;
 	z->failed = false;

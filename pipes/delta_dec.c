@@ -103,10 +103,7 @@ static int xor_piece(struct dec *d, uint64_t off, size_t n)
 	(void)off;
 	if (zread_get(&d->z[0], work(d), n) < 0)
 		return -E_DATA;
-	if (patch_is_zero(work(d), n))
-		return 0;
-	patch_xor(piece(d), piece(d), work(d), n);
-	return 1;
+	return patch_xor_into(piece(d), work(d), n);
 }
 
 static int end_xor(struct dec *d)

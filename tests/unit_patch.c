@@ -132,15 +132,28 @@ static void test_sparse_refuses(void)
 
 static void test_xor(void)
 {
+	static uint8_t made[N];
+
 	fill(9, 3);
 	patch_xor(got, before, after, N - 3);
-	ok(!patch_is_zero(got, N - 3), "the difference is not zero");
+	memcpy(made, before, N);
+	ok(patch_xor_into(made, got, N - 3), "there is a difference");
+	ok(memcmp(made, after, N - 3) == 0, "applied, it is the new tensor");
 	patch_xor(got, got, before, N - 3);
-	ok(memcmp(got, after, N - 3) == 0, "applied, it is the new tensor");
+	ok(memcmp(got, after, N - 3) == 0, "and so it is in place");
 	memset(got, 0, N);
-	ok(patch_is_zero(got, N) && patch_is_zero(got, 3), "zeros are");
-	got[N - 1] = 1;
-	ok(!patch_is_zero(got, N), "the last byte counts");
+	ok(!patch_xor_into(made, got, N) && !patch_xor_into(made, got, 3),
+	   "there is none in zeros");
+	ok(memcmp(made, after, N - 3) == 0, "which change nothing");
+	for (size_t i = 0; i < N; i++) {
+		got[i] = 1;
+		if (!patch_xor_into(made, got, N) || made[i] == after[i])
+			break;
+		patch_xor_into(made, got, N);
+		got[i] = 0;
+	}
+	eq_u64(got[N - 1], 0, "each byte counts");
+	ok(memcmp(made, after, N - 3) == 0, "twice is not at all");
 }
 
 static void test_overwrite(void)

@@ -1,0 +1,51 @@
+/*
+ * lane.h - runs of bytes, compared as many at a time as any vector unit can.
+ *
+ * All from any address.  Pure.
+ */
+#ifndef WEIR_LANE_H
+#define WEIR_LANE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef uint64_t lane __attribute__((vector_size(16)));
+
+#define LANE		sizeof(lane)
+#define LINE		(4 * LANE)	/* bytes looked at as one */
+
+static inline lane lane_at(const uint8_t *p)
+{
+	lane v;
+
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+static inline void lane_put(uint8_t *p, lane v)
+{
+	memcpy(p, &v, sizeof v);
+}
+
+static inline bool lane_is_zero(lane v)
+{
+	return (v[0] | v[1]) == 0;
+}
+
+static inline bool line_is_zero(const uint8_t *p)
+{
+	return lane_is_zero((lane_at(p) | lane_at(p + LANE)) |
+			    (lane_at(p + 2 * LANE) | lane_at(p + 3 * LANE)));
+}
+
+static inline bool line_is_same(const uint8_t *a, const uint8_t *b)
+{
+	lane d = lane_at(a) ^ lane_at(b);
+
+	for (size_t i = LANE; i < LINE; i += LANE)
+		d |= lane_at(a + i) ^ lane_at(b + i);
+	return lane_is_zero(d);
+}
+
+#endif
