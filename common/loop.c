@@ -275,19 +275,23 @@ static int64_t next_wait(const struct loop *l)
 	return left < LOOP_IDLE_MS ? left : LOOP_IDLE_MS;
 }
 
+static const int handled[] = { SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGIO };
+
+/* As many as can be pending at once: signals that come faster than they are
+ * told of hold up neither timers nor descriptors. */
 static void read_signals(void *arg)
 {
 	struct loop *l = arg;
 	struct signalfd_siginfo si;
 
-	while (read(l->signal_fd, &si, sizeof si) == sizeof si)
+	for (size_t i = 0; i < COUNT(handled) &&
+			   read(l->signal_fd, &si, sizeof si) == sizeof si;
+	     i++)
 		l->signal_fn((int)si.ssi_signo, l->signal_arg);
 }
 
 int loop_signals(struct loop *l, void (*fn)(int signo, void *), void *arg)
 {
-	static const int handled[] = { SIGINT, SIGTERM, SIGHUP, SIGCHLD,
-				       SIGIO };
 	sigset_t set;
 
 	sigemptyset(&set);
