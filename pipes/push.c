@@ -339,14 +339,21 @@ static void read_verdict(struct push *p)
 	buf_release(&frame);
 }
 
-static void give_up(struct push *p)
+/* As long as the stages may need for an abort: an engine in place first ends
+ * the load that it is in. */
+static int64_t abort_ms(const struct push *p)
 {
 	const struct commit_conf *c = &p->conf->commit;
 
+	return PUSH_END_MS + c->load_timeout_ms + c->engine_timeout_ms +
+	       2 * c->stage_timeout_ms;
+}
+
+static void give_up(struct push *p)
+{
 	p->gave_up = true;
 	signal_all(p, SIGTERM);
-	loop_arm(p->loop, &p->end,
-		 PUSH_END_MS + c->engine_timeout_ms + 2 * c->stage_timeout_ms);
+	loop_arm(p->loop, &p->end, abort_ms(p));
 }
 
 /* One that ends by itself has said why; one that is killed says nothing. */
@@ -431,6 +438,8 @@ static void on_signal(int signo, void *arg)
 	supervisor_ending(&p->sup);
 	if (p->signals++)
 		loop_stop(p->loop, 128 + signo);
+	else if (p->verdict < 0)
+		loop_arm(p->loop, &p->end, abort_ms(p));
 }
 
 static void on_pause_over(void *arg)
@@ -491,9 +500,7 @@ static bool is_any_running(struct push *p)
 
 static void outlive_stages(struct push *p)
 {
-	const struct commit_conf *c = &p->conf->commit;
-	int64_t end = clock_mono_ms() + PUSH_END_MS + c->engine_timeout_ms +
-		      2 * c->stage_timeout_ms;
+	int64_t end = clock_mono_ms() + abort_ms(p);
 
 	while (is_any_running(p) && clock_mono_ms() < end) {
 		push_show_pass(&p->show);

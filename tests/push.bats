@@ -211,20 +211,25 @@ bounded_push() {
 
 @test "--adopt lets the push of another registry through, once" {
 	checkpoint "$T/one" --size 1MiB --seed 1
-	engines a
-	fleet a
+	engines a b
+	fleet a b
 	push "$T/one"
+	fleet a
 	REGISTRY_DIR=other
 	run --separate-stderr push "$T/one"
 	assert_failure 76
+	[[ $stderr == *"engine a"*"$(cat "$T/registry/id")"* ]]
 	stop a
 	engine a --adopt
 	push "$T/one"
 	assert_equal "$(serving a)" 2
 	REGISTRY_DIR=registry
+	fleet b a
 	run --separate-stderr push "$T/one"
 	assert_failure 76
-	[[ $stderr == *"$(cat "$T/other/id")"* ]]
+	[[ $stderr == *"engine a"*"$(cat "$T/other/id")"* ]]
+	# Nothing was asked of the other one.
+	assert_equal "$(serving b) $(ls -A "$T/b/staging")" "1 "
 }
 
 @test "I13 an engine that fails every swap is given up in time, and named" {
@@ -270,6 +275,29 @@ bounded_push() {
 	assert_clean_runs
 	push "$T/two"
 	holds a "$T/two"
+}
+
+@test "I13 UX-06 SIGTERM, and commit is stopped: push ends, the next one heals" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.05; done"
+	fleet a
+	push "$T/one"
+	touch "$T/hold"
+	look_at_new_runs
+	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --engine-timeout 500ms \
+		--load-timeout 5s --stage-timeout 500ms
+	wait_for told opened
+	kill -STOP "$(head -n 1 "$(newest_run)/commit.1")"
+	kill -TERM "$(pid_of push)"
+	ends_with 75 push
+	assert_file_contains "$T/push.err" "killing them"
+	rm "$T/hold"
+	assert_equal "$(serving a)" 1
+	push "$T/two"
+	holds a "$T/two"
+	assert_clean_runs
 }
 
 @test "UX-07 SIGKILL of push: its stages end by themselves" {

@@ -363,8 +363,9 @@ static void push_act(struct push *p, enum stage_id id, enum sup_action a)
 		break;
 	case SUP_TERMINATE:
 		signal_all(p, SIGTERM);
-		p->stop_by = sim.now + PUSH_END_MS * SIM_MS +
-			     (world.engine_ms + 2 * world.stage_ms) * SIM_MS;
+		p->stop_by = sim.now + (PUSH_END_MS + world.load_ms +
+					world.engine_ms + 2 * world.stage_ms) *
+					       SIM_MS;
 		break;
 	}
 	if (!supervisor_is_done(&p->sup) || p->over)
