@@ -16,6 +16,7 @@ load cases
 	kill_engine b
 	rm "$T/hold"
 	ended 2 killed "engine b"
+	aborted 2 b 0 30 # no time-out
 	still_one a
 	held_engine b
 	still_one b
@@ -26,6 +27,7 @@ load cases
 	kill -STOP "$(pid_of b)"
 	rm "$T/hold"
 	ended 2 stopped "engine b" "finish"
+	aborted 2 b 1 30
 	serves_one a
 	kill -CONT "$(pid_of b)"
 	then_two a b
@@ -60,8 +62,26 @@ load cases
 		run --separate-stderr push "$T/two" --engine-timeout 500ms \
 			--load-timeout 500ms
 		refused 1 "engine c" "$step"
+		aborted 1 c 0.5 30
 		still_one a
 		stop c
+	done
+	then_two a
+}
+
+@test "FL-01 it dies at any request: named at once, the others unharmed" {
+	local word
+
+	base a
+	for word in die=begin die-bucket=0 die=ask_receipt; do
+		fake c "$word" serving=1
+		fleet a c
+		run --separate-stderr push "$T/two"
+		refused 2 "engine c"
+		aborted 2 c 0 30 # no time-out
+		wait_for is_dead "$(pid_of c)"
+		rm "$T/c.sock" "$T/c.sock.fd"
+		still_one a
 	done
 	then_two a
 }

@@ -37,6 +37,7 @@ load cases
 		fleet a c
 		run --separate-stderr push "$T/two"
 		refused 1 "engine c" "told"
+		aborted 1 c 0 30 # no time-out
 		still_one a
 		stop c
 	done
@@ -52,10 +53,33 @@ load cases
 		fleet a c
 		run --separate-stderr push "$T/two"
 		refused 1 "engine c"
+		aborted 1 c 0 30 # no time-out
 		still_one a
 		stop c
 	done
 	then_two a
+}
+
+@test "VF-03 a byte of a slot changes between copy and receipt: reread names it" {
+	local shard="$T/b/staging/000002/model-00001-of-00002.safetensors"
+
+	base a
+	export KILL_AT="$T/at"
+	PATH="$BUILD/tests/kill:$PATH" engine b
+	fleet a b
+	echo -n "stop-before engine: engine slot filling finish -> sealing" \
+		>"$KILL_AT"
+	start_push reread "$T/two" --accept-proof reread --weight-version 2
+	wait_for test ! -e "$KILL_AT"
+	wait_for grep -q ') T ' "/proc/$(pid_of b)/stat"
+	spoil "$shard" 200000
+	kill -CONT "$(pid_of b)"
+	ended 1 reread "engine b" "${shard##*/}" "not what was copied"
+	aborted 1 b 0 30 # no time-out
+	still_one a
+	assert_equal "$(serving b)" ""
+	assert_equal "$(ls -A "$T/b/staging")" ""
+	then_two a b
 }
 
 @test "VF-03 two engines of one post-load that installed different bytes" {

@@ -19,6 +19,7 @@ load cases
 	fake c never-ack serving=1
 	run --separate-stderr push "$T/two" --load-timeout 500ms
 	refused 1 "engine c" "bucket 0" offer "500 ms"
+	aborted 1 c 0.5 30
 	still_one a
 	stop c
 	then_two a

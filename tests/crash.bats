@@ -275,6 +275,7 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 	rm "$T/hold"
 	ends_with 2 push
 	assert_file_contains "$T/push.err" "engine a"
+	aborted 2 a 2 60
 	kill -CONT "$(pid_of a)"
 	assert_old
 	assert_heals
@@ -284,9 +285,9 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 	held_fleet
 	held_push
 	kill_engine a
-	# Far below --engine-timeout: ends_with waits that long at most.
 	ends_with 2 push
 	assert_file_contains "$T/push.err" "engine a"
+	aborted 2 a 0 30 # no time-out
 	assert_equal "$(serving b)" 1
 	touch "$T/hold"
 	run --separate-stderr push "$T/two" --min-engines 1
@@ -364,6 +365,7 @@ new_boot() {
 	new_boot
 	ends_with 1 push
 	assert_file_contains "$T/push.err" "engine b"
+	aborted 1 b 0 30 # no time-out
 	assert_old
 	assert_heals
 }
@@ -375,6 +377,7 @@ new_boot() {
 	new_boot
 	ends_with 1 push
 	assert_file_contains "$T/push.err" "engine b"
+	aborted 1 b 0 30 # no time-out
 	assert_old
 	assert_heals
 }
@@ -399,8 +402,9 @@ new_boot() {
 		--registry "$T/registry"
 	wait_for told acked
 	REGISTRY_DIR=other run --separate-stderr push "$T/two"
-	assert_failure
-	[[ $stderr == *"engine a"*"registry"* ]]
+	assert_failure 76
+	[[ $stderr == *"engine a"*"$(cat "$T/registry/id")"* ]]
+	[[ $stderr == *"$(cat "$T/other/id")"* ]]
 	assert_file_not_exist "$T/other/open"
 	rm "$T/hold"
 	ends_with 0 push

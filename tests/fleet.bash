@@ -160,6 +160,33 @@ told() {
 # pid_in_run STAGE.N: of that instance, in the newest run.
 pid_in_run() { head -n 1 "$(newest_run)/$1"; }
 
+# aborted CODE NAME MIN MAX: the newest run was, because of engine NAME, between
+# MIN and MAX seconds after the last thing that went on in it, by the stamps of
+# its own events.
+aborted() {
+	python3 - "$(newest_run)/events" "$@" <<-'PY'
+		import json
+		import sys
+
+		path, code, name, low, high = sys.argv[1:]
+		went_on = end = None
+		for line in open(path, encoding="utf-8"):
+		    e = json.loads(line)
+		    if e["event"] == "aborted":
+		        end = e
+		        break
+		    if e["event"] not in ("excluded", "lagging", "restarted"):
+		        went_on = e["t_ns"]
+		if not end or end["code"] != int(code):
+		    sys.exit(f"not aborted with {code}: {end}")
+		if f"engine {name}" not in end["cause"]:
+		    sys.exit(f"engine {name} is not named: {end['cause']}")
+		took = (end["t_ns"] - went_on) / 1e9
+		if not float(low) <= took <= float(high):
+		    sys.exit(f"{took} s, not {low} to {high}")
+	PY
+}
+
 # Nothing that a run leaves behind: sockets, temporary files.
 assert_clean_runs() {
 	run find "$T/run" "$T/tmp" "$T/$REGISTRY_DIR" \

@@ -83,6 +83,7 @@ lie() {
 	fake b "$1=3"
 	run --separate-stderr push "$T/one" --bucket-size 256KiB
 	assert_equal "$status" 1
+	aborted 1 b 0 30 # no time-out
 	assert_regex "$stderr" "engine b: bucket 3: .*$2"
 	refute_regex "$stderr" "engine a: "
 	run decided 1
@@ -167,6 +168,7 @@ field() {
 	fake b never-ack
 	run --separate-stderr push "$T/one" --load-timeout 500ms
 	assert_equal "$status" 1
+	aborted 1 b 0.5 30
 	assert_regex "$stderr" "engine b: bucket 0: .*no answer to offer"
 }
 
