@@ -279,7 +279,7 @@ def is_zombie(pid):
 
 def processes_of(path):
     """weir's own that were started for fleets below a directory: pids."""
-    mark, found = f"WEIR_KILL_FLEET={path}".encode(), []
+    mark, found = f"WEIR_TEST_DIR={path}".encode(), []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         if not name_of(pid).startswith("weir-") or is_zombie(pid):
             continue
@@ -310,7 +310,7 @@ class Fleet:
         self.registry = f"{path}/registry"
         self.env = dict(os.environ, XDG_RUNTIME_DIR=f"{path}/run",
                         XDG_STATE_HOME=path, TMPDIR=f"{path}/tmp",
-                        WEIR_KILL_FLEET=path, **(env or {}))
+                        WEIR_TEST_DIR=path, **(env or {}))
         for name in ("WEIR_RUN", "WEIR_REGISTRY", "WEIR_SUPERVISOR_FD"):
             self.env.pop(name, None)
         self.source = {}        # number -> where its bytes came from
@@ -396,21 +396,24 @@ class Fleet:
 
     def is_clean(self, run):
         """Of a run that came to its end, or of which a later one knows."""
-        left = self.stages()
-        expect(not left, f"processes left: {left}")
-        for top in (run.dir, f"{self.dir}/tmp", self.registry):
-            for d, _, names in os.walk(top):
-                for n in names:
-                    expect(not n.startswith(".tmp.") and
-                           not n.endswith((".endpoint", ".sock")),
-                           f"{d}/{n} was left behind")
+        rests = self.rests(run.engines)
+        expect(not rests, f"left behind: {rests}")
         expect(not self.is_open(), "open is left")
         self.has_decided_only()
         for e in run.engines:
-            staged = os.listdir(f"{e.store}/staging")
-            expect(not staged, f"{e.name} has {staged} staged")
             expect(not os.path.exists(f"{e.store}/paused"),
                    f"{e.name} is paused")
+
+    def rests(self, engines):
+        """What is left of it but its engines, in words."""
+        words = [f"{self.build}/tests/leftovers", self.dir]
+        for e in engines:
+            words += ["--serving", e.store]
+        for e in self.engines:
+            words += ["--living", str(e.process.pid)]
+        done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
+        expect(done.returncode in (0, 1), f"{words[0]}: {done.returncode}")
+        return done.stdout.decode(errors="replace").splitlines()
 
     def has_decided_only(self):
         """In version directories.  Of one that was being removed when its
