@@ -37,6 +37,11 @@ const struct doc *doc_item(const struct doc *d, size_t i)
 	return doc(json_array_get(js(d), i));
 }
 
+bool doc_is_list(const struct doc *d)
+{
+	return json_is_array(js(d));
+}
+
 size_t doc_count(const struct doc *d)
 {
 	return json_array_size(js(d));
@@ -52,6 +57,35 @@ uint64_t doc_number(const struct doc *d)
 	json_int_t n = json_integer_value(js(d));
 
 	return n > 0 ? (uint64_t)n : 0;
+}
+
+bool doc_whole(const struct doc *d, uint64_t *out)
+{
+	json_int_t n = json_is_integer(js(d)) ? json_integer_value(js(d)) : -1;
+
+	if (n < 0)
+		return false;
+	*out = (uint64_t)n;
+	return true;
+}
+
+static bool is_one_of(const char *key, const char *const *known, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(key, known[i]) == 0)
+			return true;
+	return false;
+}
+
+const char *doc_other_key(const struct doc *d, const char *const *known,
+			  size_t n)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)js(d), key,
+			    value) if (!is_one_of(key, known, n)) return key;
+	return NULL;
 }
 
 bool doc_is_true(const struct doc *d)

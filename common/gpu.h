@@ -19,7 +19,6 @@
 #include <stddef.h>
 
 #define GPU_NAME_MAX	256
-#define GPU_HANDLE_LEN	64	/* bytes of what another process maps it by */
 
 struct gpu_device {
 	unsigned char uuid[GPU_UUID_LEN];
@@ -30,12 +29,21 @@ struct gpu_device {
 /* Uses this device, counted as CUDA_VISIBLE_DEVICES shows them, from here on.
  * A missing driver is a missing device. */
 int gpu_open(int device, struct gpu_device *out);
+/* The one with this UUID, whatever its number here. */
+int gpu_open_uuid(const unsigned char uuid[GPU_UUID_LEN],
+		  struct gpu_device *out);
 
 int gpu_alloc(void **p, size_t n);
 void gpu_free(void *p);			/* NULL is fine */
 /* What another process on this device maps the memory by, p being what
  * gpu_alloc() gave.  -E_UNAVAIL, with hints, if the platform cannot share. */
 int gpu_share(void *p, unsigned char handle[GPU_HANDLE_LEN]);
+/* An allocation that another process has shared, from its start; -E_UNAVAIL,
+ * with hints, if it is gone or cannot be mapped here. */
+int gpu_map(void **p, const unsigned char handle[GPU_HANDLE_LEN]);
+int gpu_unmap(void *p);
+/* Bytes from p to the end of its allocation. */
+int gpu_room_at(const void *p, size_t *n);
 /* Host memory that the device reads directly; *is_pinned false: ordinary
  * memory, slower, because none could be had (not logged). */
 int gpu_host_alloc(void **p, size_t n, bool *is_pinned);

@@ -15,6 +15,7 @@
 #define FUZZ_LIST(X)	\
 	X(delta)	\
 	X(deltapayload)	\
+	X(devsource)	\
 	X(engine)	\
 	X(event)	\
 	X(fdpass)	\

@@ -76,6 +76,10 @@ def documents():
     seed("safetensors", "all", shard(tensors, 18))
     seed("safetensors", "one", shard({"x": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}, 1))
     seed("safetensors", "none", shard({}))
+    device = {"device": "GPU-" + "0" * 8 + "-0000" * 3 + "-" + "0" * 12, "handle": "a5" * 64}
+    seed("devsource", "two", json.dumps({"format": 1, "tensors": [
+        {"name": "a", "dtype": "U8", "shape": [3], "strides": [1], "bytes": 3, "offset": 256, **device},
+        {"name": "b", "dtype": "BF16", "shape": [2, 1], "strides": [1, 9], "bytes": 4, "offset": 0, **device}]}).encode())
     index = {"metadata": {"total_size": 18, "more": [None, True, 1.5e3]},
              "weight_map": {"a.weight": "m-1.safetensors", "b": "sub/m-2.safetensors"}}
     seed("index", "two", json.dumps(index).encode())
