@@ -166,6 +166,7 @@ int child_step(struct child *c)
 	end_line(c);
 	kill(-c->pid, SIGKILL);
 	c->pid = 0;
+	c->code = proc_code(status);
 	close_fds(c);
 	return report(c, status);
 }

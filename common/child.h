@@ -22,6 +22,7 @@ struct child {
 	int pidfd, out_fd;	/* readable: ended; printed something */
 	int life_fd;		/* its end tells the session that we ended */
 	const char *what;	/* for messages: "post-load"; lent */
+	int code;		/* as a shell shows it, once it has ended */
 	char line[CHILD_LINE_MAX];	/* last whole line */
 	char part[CHILD_LINE_MAX];	/* one being read */
 	size_t n;

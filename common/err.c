@@ -33,6 +33,14 @@ int err_exit_code(int rc)
 	return known(rc) ? errs[-rc].exit : errs[E_BUG].exit;
 }
 
+int err_of_exit_code(int code)
+{
+	for (int e = E_OK + 1; e < E_NERR; e++)
+		if (errs[e].exit == code)
+			return e;
+	return E_IO;
+}
+
 int err_of_errno(int e)
 {
 	switch (e) {

@@ -35,6 +35,8 @@ enum err {
 /* rc is 0, positive, or -E_*; unknown values are "unknown". */
 const char *err_text(int rc);		/* "bad input data" */
 int err_exit_code(int rc);		/* 65; 0 for rc >= 0; 70 if unknown */
+/* The first with that exit code; E_IO if none has it.  Positive. */
+int err_of_exit_code(int code);
 /* The error for errno value e: ENOSPC, EIO ... -> E_IO, EACCES -> E_PERM,
  * ENOENT -> E_NOINPUT, ENOMEM -> E_NOMEM, EAGAIN -> E_AGAIN.  Positive. */
 int err_of_errno(int e);

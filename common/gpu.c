@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <cuda_runtime_api.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,35 @@ int gpu_open(int device, struct gpu_device *out)
 	return 0;
 }
 
+static int no_device(const unsigned char uuid[GPU_UUID_LEN])
+{
+	char text[GPU_UUID_TEXT];
+
+	gpu_uuid_text(uuid, text);
+	return log_error(E_UNAVAIL,
+			 "there is no %s among the CUDA devices that this "
+			 "process sees",
+			 text);
+}
+
+int gpu_open_uuid(const unsigned char uuid[GPU_UUID_LEN],
+		  struct gpu_device *out)
+{
+	int n = 0, rc = find(0);
+
+	if (rc < 0)
+		return rc;
+	GPU_TRY(cudaGetDeviceCount, &n);
+	for (int i = 0; i < n; i++) {
+		struct cudaDeviceProp p;
+
+		GPU_TRY(cudaGetDeviceProperties, &p, i);
+		if (memcmp(p.uuid.bytes, uuid, GPU_UUID_LEN) == 0)
+			return gpu_open(i, out);
+	}
+	return no_device(uuid);
+}
+
 int gpu_alloc(void **p, size_t n)
 {
 	size_t have = 0, all = 0;
@@ -83,21 +113,72 @@ void gpu_free(void *p)
 	cudaFree(p);
 }
 
+static_assert(sizeof(cudaIpcMemHandle_t) == GPU_HANDLE_LEN,
+	      "a handle is as long");
+
+static int not_shared(cudaError_t e, const char *call)
+{
+	return log_error(E_UNAVAIL,
+			 "%s: %s: device memory cannot "
+			 "be shared here (WSL2, MIG, a container "
+			 "without the host's IPC and PID namespaces, or "
+			 "ptrace_scope may be why)",
+			 call, cudaGetErrorString(e));
+}
+
 int gpu_share(void *p, unsigned char handle[GPU_HANDLE_LEN])
 {
 	cudaIpcMemHandle_t h;
 	cudaError_t e = cudaIpcGetMemHandle(&h, p);
 
 	if (e != cudaSuccess)
-		return log_error(
-			E_UNAVAIL,
-			"cudaIpcGetMemHandle: %s: device memory cannot "
-			"be shared here (WSL2, MIG, a container "
-			"without the host's IPC and PID namespaces, or "
-			"ptrace_scope may be why)",
-			cudaGetErrorString(e));
-	static_assert(sizeof(h) == GPU_HANDLE_LEN, "a handle is as long");
+		return not_shared(e, "cudaIpcGetMemHandle");
 	memcpy(handle, &h, sizeof(h));
+	return 0;
+}
+
+int gpu_map(void **p, const unsigned char handle[GPU_HANDLE_LEN])
+{
+	cudaIpcMemHandle_t h;
+	cudaError_t e;
+
+	memcpy(&h, handle, sizeof(h));
+	e = cudaIpcOpenMemHandle(p, h, cudaIpcMemLazyEnablePeerAccess);
+	return e == cudaSuccess ? 0 : not_shared(e, "cudaIpcOpenMemHandle");
+}
+
+int gpu_unmap(void *p)
+{
+	GPU_TRY(cudaIpcCloseMemHandle, p);
+	return 0;
+}
+
+/* The runtime does not know it, and leads to the driver, which does; declared
+ * here, for there may be no driver to be linked with. */
+typedef int address_range_fn(unsigned long long *base, size_t *n,
+			     unsigned long long p);
+
+#define DRIVER_API 12000 /* the version whose functions are meant */
+
+int gpu_room_at(const void *p, size_t *n)
+{
+	unsigned long long at = (uintptr_t)p, base;
+	enum cudaDriverEntryPointQueryResult found;
+	address_range_fn *range;
+	void *fn = NULL;
+	size_t size;
+	int e;
+
+	GPU_TRY(cudaGetDriverEntryPointByVersion, "cuMemGetAddressRange", &fn,
+		DRIVER_API, cudaEnableDefault, &found);
+	if (!fn)
+		return log_error(E_UNAVAIL, "the driver has no "
+					    "cuMemGetAddressRange");
+	memcpy(&range, &fn, sizeof(range));
+	e = range(&base, &size, at);
+	if (e != 0)
+		return log_error(E_IO, "cuMemGetAddressRange: error %d", e);
+	*n = size - (size_t)(at - base);
 	return 0;
 }
 

@@ -49,6 +49,9 @@ struct opt_list {
 	size_t n;
 };
 
+void opt_list_add(struct opt_list *l, const char *s);	/* a copy of s */
+void opt_list_release(struct opt_list *l);
+
 enum opt_kind {
 	OPT_FLAG,	/* bool */
 	OPT_COUNT,	/* unsigned: how often it was given */

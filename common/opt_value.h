@@ -23,7 +23,4 @@ bool opt_value_load(const struct opt *o, void *field, struct slice value);
 /* "a whole number from 1 to 9" */
 void opt_value_expected(const struct opt *o, struct buf *out);
 
-void opt_list_add(struct opt_list *l, const char *s);
-void opt_list_release(struct opt_list *l);
-
 #endif

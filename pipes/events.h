@@ -8,7 +8,8 @@
  * Names of events are those of DESIGN 10 and fixed once released: planned
  * opened granted staged moved acked released sealed drained excluded decided
  * paused swapped resumed lagging aborted published failed restarted
- * wave_complete summary.
+ * wave_complete summary.  Of stage plan, staged is of a device source
+ * (worker: its rank): nothing reads the trainer's memory any more.
  *
  * Every stage appends with O_APPEND and one write(2) per line.  Telling is
  * best effort: a full disk costs the events, never the run (one warning).

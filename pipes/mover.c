@@ -23,6 +23,7 @@ struct packet {
 
 const struct mover_kind mover_nccl = { "weir-move-nccl", "transport nccl" };
 const struct mover_kind mover_slot = { "weir-move-slot", "--device" };
+const struct mover_kind mover_source = { "weir-move-source", "--source gpu" };
 
 struct mover {
 	struct loop *loop;
@@ -200,23 +201,27 @@ static char *find_program(const char *name)
 	return xasprintf(PKGLIBEXECDIR "/%s", name);
 }
 
+/* how: its arguments, for a shell; file: what is "$WEIR_FILE" there.  fd: what
+ * it has besides; -1: nothing. */
 static int spawn_path(const struct mover_kind *kind, struct child *c,
-		      const char *path, const char *how, int fd)
+		      const char *path, const char *how, const char *file,
+		      int fd)
 {
-	char *env = xasprintf("WEIR_MOVER=%s", path);
-	const char *const envs[] = { env, NULL };
+	char *mover = xasprintf("WEIR_MOVER=%s", path);
+	char *named = xasprintf("WEIR_FILE=%s", file);
+	const char *const envs[] = { mover, named, NULL };
 	char command[64];
 	int rc;
 
 	snprintf(command, sizeof(command), "exec \"$WEIR_MOVER\" %s", how);
 	rc = child_start_with(c, kind->program, command, envs, fd);
-	free(env);
+	free(mover);
+	free(named);
 	return rc;
 }
 
-/* how: its argument.  fd: what it has besides; -1: nothing. */
 static int spawn(const struct mover_kind *kind, struct child *c,
-		 const char *how, int fd)
+		 const char *how, const char *file, int fd)
 {
 	char *path = find_program(kind->program);
 	int rc = 0;
@@ -227,7 +232,7 @@ static int spawn(const struct mover_kind *kind, struct child *c,
 			       "build has it not",
 			       kind->what, path);
 	if (rc == 0)
-		rc = spawn_path(kind, c, path, how, fd);
+		rc = spawn_path(kind, c, path, how, file, fd);
 	free(path);
 	return rc;
 }
@@ -242,7 +247,7 @@ static int open_mover(struct mover *m)
 		return log_errno(E_IO, "a socket pair");
 	m->sock = pair[0];
 	snprintf(number, sizeof(number), "%d", pair[1]);
-	rc = spawn(m->kind, &m->child, number, pair[1]);
+	rc = spawn(m->kind, &m->child, number, "", pair[1]);
 	close(pair[1]);
 	if (rc < 0)
 		return rc;
@@ -303,10 +308,55 @@ static int wait_for_check(const struct mover_kind *kind, struct child *c)
 int mover_check(const struct mover_kind *kind)
 {
 	struct child c = CHILD_NONE;
-	int rc = spawn(kind, &c, "check", -1);
+	int rc = spawn(kind, &c, "check", "", -1);
 
 	if (rc == 0)
 		rc = wait_for_check(kind, &c);
+	child_kill(&c);
+	return rc;
+}
+
+/* Its own word for it, without its name and pid. */
+static int how_it_ended(const struct mover_kind *kind, const struct child *c)
+{
+	static const char error[] = "] error ";
+	const char *at = strstr(c->line, error);
+
+	if (strstr(c->line, "shared libraries: "))
+		return explain(kind, c);
+	return log_error(err_of_exit_code(c->code), "%s: %s", kind->what,
+			 at ? at + strlen(error) : log_cause());
+}
+
+static int wait_for_job(const struct mover_kind *kind, struct child *c,
+			bool (*is_over)(const void *arg), const void *arg)
+{
+	int rc = 0, was = log_quiet_thread(1);
+
+	while (rc == 0) {
+		struct pollfd p[] = { { .fd = c->pidfd, .events = POLLIN },
+				      { .fd = c->out_fd, .events = POLLIN } };
+
+		poll(p, 2, MOVER_LOOK_MS);
+		rc = child_step(c);
+		if (rc == 0 && is_over(arg))
+			rc = -E_AGAIN;
+	}
+	log_quiet_thread(was);
+	return rc == -E_IO ? how_it_ended(kind, c) : rc > 0 ? 0 : rc;
+}
+
+int mover_run(const struct mover_kind *kind, int fd, const char *file,
+	      bool (*is_over)(const void *arg), const void *arg)
+{
+	struct child c = CHILD_NONE;
+	char how[32];
+	int rc;
+
+	snprintf(how, sizeof(how), "%d \"$WEIR_FILE\"", fd);
+	rc = spawn(kind, &c, how, file, fd);
+	if (rc == 0)
+		rc = wait_for_job(kind, &c, is_over, arg);
 	child_kill(&c);
 	return rc;
 }

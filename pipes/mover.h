@@ -17,6 +17,7 @@
 #define MOVER_WAITING_MAX (64u << 20)	/* bytes of messages */
 #define MOVER_END_MS 500		/* then it is killed */
 #define MOVER_CHECK_MS 20000		/* a device may have to be woken up */
+#define MOVER_LOOK_MS 100		/* between two looks whether to go on */
 
 struct mover;
 
@@ -34,7 +35,7 @@ struct mover_kind {
 	const char *program, *what;
 };
 
-extern const struct mover_kind mover_nccl, mover_slot;
+extern const struct mover_kind mover_nccl, mover_slot, mover_source;
 
 /* In $WEIR_LIBEXEC if that is set, else beside this
  * program or in libexec.  -E_UNAVAIL, logged:
@@ -45,6 +46,11 @@ int mover_start(struct mover **out, struct loop *l,
 /* Would it start, and find its libraries and a device?  Waits for at most
  * MOVER_CHECK_MS.  0, or -E_UNAVAIL, logged, naming what is missing. */
 int mover_check(const struct mover_kind *kind);
+/* One that talks to nobody and has a job: with fd, its number, and file.  To
+ * its end, or until is_over(arg): 0; what it ended with, logged with its last
+ * line; -E_AGAIN, unlogged. */
+int mover_run(const struct mover_kind *kind, int fd, const char *file,
+	      bool (*is_over)(const void *arg), const void *arg);
 /* The descriptors are lent until it has been sent: until mover_free().
  * -E_AGAIN, logged, if too much waits. */
 int mover_send(struct mover *m, const struct msg *msg, const int *fds,

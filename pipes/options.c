@@ -69,7 +69,8 @@ static const struct opt plan_rows[] = {
 	  OPT_TO_LIST(struct plan_conf, sources),
 	  .value = "DIR",
 	  .help = "directory of safetensors files; "
-		  "model.safetensors.index.json is honoured; given again: "
+		  "model.safetensors.index.json is honoured; gpu:FILE: tensors "
+		  "in a device's memory, which FILE lists; given again: "
 		  "source ranks, one for each worker" },
 	{ .name = "fleet",
 	  OPT_TO_STRING(struct plan_conf, fleet),

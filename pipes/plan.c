@@ -45,7 +45,7 @@ static int write_plan(const struct plan_conf *conf, int dirfd, const char *name,
 	struct io_stream file;
 	struct plan_output out = { &file, s ? go_on : NULL, s };
 	bool linked;
-	int rc = plan_input_open(&in, conf);
+	int rc = plan_input_open(&in, conf, s);
 
 	if (rc < 0)
 		return rc;

@@ -36,6 +36,7 @@ struct plan_input {
 	struct fleet fleet;		/* staged kinds first */
 	bool is_again;
 	struct plan_again again;	/* instead of ranks and together */
+	struct opt_list sources;	/* directories; see plan_take.h */
 	struct ranks ranks;
 	struct together together;
 	const char *transport;		/* resolved; static */
@@ -44,10 +45,14 @@ struct plan_input {
 	 * cannot take is refused here, before any is paused. */
 	bool is_cast;
 };
+struct stage;
 /* Opens and checks all of it: fleet and names first, then the sources; as
  * many as each engine has workers, each at a receiver of its own, if there
- * are several.  One line and -E_USAGE, -E_CONFIG, -E_DATA, -E_NOINPUT. */
-int plan_input_open(struct plan_input *in, const struct plan_conf *conf);
+ * are several.  s: into whose run device sources are brought; NULL if there
+ * can be none (-o, --dry-run).  One line and -E_USAGE, -E_CONFIG, -E_DATA,
+ * -E_NOINPUT; plan_take()'s failures. */
+int plan_input_open(struct plan_input *in, const struct plan_conf *conf,
+		    struct stage *s);
 void plan_input_release(struct plan_input *in);
 /* The same checks of the command line alone. */
 int plan_check_options(const struct plan_conf *conf);

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "pipes/limits.h"
 #include "pipes/plan_build.h"
+#include "pipes/plan_take.h"
 #include "pipes/transport.h"
 
 #include <stdlib.h>
@@ -97,6 +98,25 @@ static int check_again(const struct plan_conf *conf)
 	return 0;
 }
 
+/* It is read once, into a run, and gone with it. */
+static int check_device_sources(const struct plan_conf *conf)
+{
+	const char *what = NULL;
+
+	if (conf->out)
+		what = "-o FILE";
+	else if (conf->dry_run)
+		what = "--dry-run";
+	else if (plan_is_again(conf))
+		what = "a version that is published already";
+	if (!what || !plan_has_device(&conf->sources))
+		return 0;
+	return log_error(E_USAGE,
+			 "--source gpu:FILE is copied for a run that publishes "
+			 "it: not with %s",
+			 what);
+}
+
 int plan_check_options(const struct plan_conf *conf)
 {
 	int rc;
@@ -115,7 +135,9 @@ int plan_check_options(const struct plan_conf *conf)
 	if (!conf->fleet && conf->engines.n == 0 && !plan_is_again(conf))
 		return log_error(E_USAGE, "no engines: give --fleet FILE or "
 					  "--engine ENDPOINT");
-	rc = check_transport(conf);
+	rc = check_device_sources(conf);
+	if (rc == 0)
+		rc = check_transport(conf);
 	if (rc == 0 && plan_is_again(conf))
 		rc = check_again(conf);
 	return rc < 0 ? rc : check_groups(conf);
@@ -177,12 +199,17 @@ static int find_disk_dir(struct plan_input *in, const char *dir)
 	return in->disk_dir ? 0 : log_errno(E_IO, "--disk-dir %s", dir);
 }
 
-static int open_source(struct plan_input *in, const struct plan_conf *conf)
+static int open_source(struct plan_input *in, const struct plan_conf *conf,
+		       struct stage *s)
 {
+	int rc;
+
 	in->is_again = plan_is_again(conf);
 	if (in->is_again)
 		return plan_again_open(&in->again, &in->fleet, conf);
-	return ranks_open(&in->ranks, conf->sources.v, conf->sources.n);
+	rc = plan_take(s, &conf->sources, &in->sources);
+	return rc < 0 ? rc
+		      : ranks_open(&in->ranks, in->sources.v, in->sources.n);
 }
 
 /* SGLang joins a group of ours; how vLLM does, is not built. */
@@ -222,6 +249,26 @@ static int check_alone(struct plan_input *in)
 	return 0;
 }
 
+/* Nothing is there any more once the run has ended. */
+static int check_readers(const struct plan_input *in,
+			 const struct plan_conf *conf)
+{
+	const struct fleet *f = &in->fleet;
+
+	if (!plan_has_device(&conf->sources) || conf->disk_dir ||
+	    strcmp(in->transport, "nccl") == 0)
+		return 0;
+	for (uint32_t i = 0; i < f->n; i++)
+		if (f->engine[i].nworkers == 0)
+			return log_error(E_CONFIG,
+					 "engine %s: a url alone loads the "
+					 "source's directory, and --source "
+					 "gpu:FILE has none that stays: give "
+					 "it workers, or --transport disk",
+					 f->engine[i].name);
+	return 0;
+}
+
 static int check_engines(struct plan_input *in, size_t nranks)
 {
 	const struct fleet *f = &in->fleet;
@@ -237,7 +284,8 @@ static int check_engines(struct plan_input *in, size_t nranks)
 	return rc;
 }
 
-int plan_input_open(struct plan_input *in, const struct plan_conf *conf)
+int plan_input_open(struct plan_input *in, const struct plan_conf *conf,
+		    struct stage *s)
 {
 	int rc = plan_check_options(conf);
 
@@ -255,7 +303,9 @@ int plan_input_open(struct plan_input *in, const struct plan_conf *conf)
 	if (rc == 0)
 		rc = check_engines(in, conf->sources.n);
 	if (rc == 0)
-		rc = open_source(in, conf);
+		rc = check_readers(in, conf);
+	if (rc == 0)
+		rc = open_source(in, conf, s);
 	if (rc == 0 && in->is_again)
 		rc = check_engines(in, in->again.old.nranks);
 	if (rc < 0)
@@ -269,6 +319,7 @@ void plan_input_release(struct plan_input *in)
 {
 	fleet_release(&in->fleet);
 	ranks_release(&in->ranks);
+	opt_list_release(&in->sources);
 	plan_again_release(&in->again);
 	together_release(&in->together);
 	free(in->disk_dir);

@@ -194,7 +194,7 @@ int plan_show(const struct plan_conf *conf)
 	struct plan_input in;
 	struct show s = { .conf = conf, .in = &in };
 	struct plan_output out = { .bucket = take_bucket, .arg = &s };
-	int rc = plan_input_open(&in, conf);
+	int rc = plan_input_open(&in, conf, NULL);
 
 	if (rc < 0)
 		return rc;

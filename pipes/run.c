@@ -175,7 +175,7 @@ static size_t list_runs(int parent, char ***out)
 	return n;
 }
 
-static void sweep(const struct run *r, bool endpoints);
+static void sweep(const struct run *r, bool is_over);
 
 /* Nobody of a run that was killed whole could tidy up after it. */
 static void lay_out(int parent, const char *path, const char *name)
@@ -419,15 +419,18 @@ static bool sweep_sockets(const struct run *r, enum stage_id id)
 	return dead;
 }
 
-/* What killed instances left behind.  Endpoints go only when the run is over:
- * before that a new instance may be announcing itself. */
-static void sweep(const struct run *r, bool endpoints)
+/* What killed instances left behind.  Endpoints and sources go only when the
+ * run is over: before that a new instance may be announcing itself, and may
+ * read. */
+static void sweep(const struct run *r, bool is_over)
 {
 	char name[FILE_NAME_MAX];
 
 	io_sweep_tmp(r->dirfd);
+	if (is_over)
+		io_remove_tree(r->dirfd, RUN_SOURCES);
 	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
-		if (!sweep_sockets(r, id) || !endpoints)
+		if (!sweep_sockets(r, id) || !is_over)
 			continue;
 		file_name(name, id, "endpoint");
 		unlinkat(r->dirfd, name, 0);

@@ -8,6 +8,8 @@
  *	RUN/STAGE.endpoint	where the newest instance listens (by rename)
  *	RUN/STAGE.N.sock	the Unix socket behind it
  *	RUN/events		one JSON line per event (pipes/events.h)
+ *	RUN/sources/R		what source rank R had on a device (plan_take.h);
+ *				gone once the run has ended
  *	RUN/verdict		the verdict record, written before it is sent
  *
  * Default place: $XDG_RUNTIME_DIR/weir/RUN, for root /run/weir/RUN, else a
@@ -28,6 +30,7 @@
 
 #define RUN_KEEP	8	/* finished runs left for dump and timeline */
 #define RUN_NAME_MAX	64
+#define RUN_SOURCES	"sources"
 
 struct run {
 	int dirfd;

@@ -6,7 +6,8 @@
  * stderr when they are loaded.  "Device memory" is shared memory that other
  * processes can map; a stream is a thread that carries out what it is given
  * later, in order, with pauses from a seed, so that what is not synchronised
- * shows as wrong bytes.
+ * shows as wrong bytes.  A copy beyond an allocation is refused; a process
+ * that ends with handles open says how many.
  *
  *	WEIR_STANDIN_DEVICES=N		of this machine; 8
  *	CUDA_VISIBLE_DEVICES=A,B	as the real ones take it (numbers)
@@ -18,6 +19,7 @@
  *
  *	no-device oom no-pin sticky	calls of the runtime
  *	no-ipc				no memory can be shared
+ *	no-map				no handle can be opened
  *	bad-copy			a copy changes a bit
  *	begin-hang			a rank never joins
  *	init-hang broadcast-hang abort-hang	never ends, never returns
@@ -34,6 +36,11 @@
 /* True from the K-th call with that name on, if the environment wants it. */
 bool standin_fault(const char *name);
 uint64_t standin_number(const char *variable, uint64_t otherwise);
+#define REFUSE_IF_STUCK                                 \
+	do {                                            \
+		if (standin_fault("sticky"))            \
+			return cudaErrorIllegalAddress; \
+	} while (0)
 /* fn(arg) in the stream's thread, behind all that it was given before. */
 void standin_queue(cudaStream_t stream, void (*fn)(void *), void *arg);
 /* Of the device in use. */
