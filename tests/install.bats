@@ -31,6 +31,7 @@ expected() {
 		echo lib/libweir-client.a
 		echo include/weir-client.h
 		echo share/doc/weir/examples/consumer.c
+		echo share/doc/weir/examples/trainer.py
 	fi
 	echo share/weir/messages.schema.json
 	(cd "$SRC" && ls README.md LICENSE) | sed 's,^,share/doc/weir/,'
