@@ -78,6 +78,14 @@ int nccl_broadcast(void *comm, void *memory, size_t n, void *stream)
 	return is_taken(e) ? 0 : failed(e, "ncclBroadcast");
 }
 
+int nccl_sum_float(void *comm, void *memory, void *stream)
+{
+	ncclResult_t e = ncclAllReduce(memory, memory, 1, ncclFloat32, ncclSum,
+				       comm, stream);
+
+	return is_taken(e) ? 0 : failed(e, "ncclAllReduce");
+}
+
 void nccl_end(void *comm)
 {
 	ncclCommAbort(comm);

@@ -30,6 +30,8 @@ int nccl_begin(void **comm, const struct nccl_id *id, uint32_t rank,
 int nccl_state(void *comm);
 /* From rank 0's memory into that of all others. */
 int nccl_broadcast(void *comm, void *memory, size_t n, void *stream);
+/* The sum of one float of each rank, into its place. */
+int nccl_sum_float(void *comm, void *memory, void *stream);
 /* At once, whatever is on its way. */
 void nccl_end(void *comm);
 

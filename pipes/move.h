@@ -11,7 +11,8 @@
  *	<- join			-> grouped (rank 0: the id), joined (waiting),
  *				joined (formed: probe bytes have flowed)
  *				(a foreign group's others are no movers:
- *				it is formed when its communicator stands)
+ *				it is formed when its communicator stands,
+ *				and has summed a float if they begin so)
  *	<- offer		-> launched (rank 0: read, broadcast begun),
  *				ack (rank 0: its memory may be used again;
  *				others: written to the files)

@@ -145,7 +145,7 @@ static void probed(void *arg)
 
 	if (g->state != GROUP_PROBING)
 		return;
-	if (!probe_is_right(m, g)) {
+	if (!g->sums && !probe_is_right(m, g)) {
 		move_end_group(m, g, E_IO,
 			       "the group formed, but other bytes came than "
 			       "were sent");
@@ -167,6 +167,19 @@ static int queue_probe(struct move *m, struct group *g)
 				    g->stream);
 	if (rc == 0 && g->rank != 0)
 		rc = gpu_copy(g->stream, m->probe, m->probe_memory, MOVE_PROBE);
+	return rc < 0 ? rc
+		      : move_when_done(m, g->stream, &g->probed, probed, g);
+}
+
+/* Whatever the sum is: that it came is what is asked. */
+static int queue_sum(struct move *m, struct group *g)
+{
+	int rc;
+
+	memset(m->probe, 0, sizeof(float));
+	rc = gpu_copy(g->stream, m->probe_memory, m->probe, sizeof(float));
+	if (rc == 0)
+		rc = nccl_sum_float(g->comm, m->probe_memory, g->stream);
 	return rc < 0 ? rc
 		      : move_when_done(m, g->stream, &g->probed, probed, g);
 }
@@ -206,11 +219,11 @@ static void look_at_forming(void *arg)
 		loop_arm(m->loop, &m->form, MOVE_FORM_MS);
 		return;
 	}
-	if (rc > 0 && g->is_foreign) {
+	if (rc > 0 && g->is_foreign && !g->sums) {
 		formed(m, g);
 	} else if (rc > 0) {
 		g->state = GROUP_PROBING;
-		rc = queue_probe(m, g);
+		rc = g->sums ? queue_sum(m, g) : queue_probe(m, g);
 	}
 	if (rc < 0)
 		move_end_group(m, g, -rc, log_cause());
@@ -291,7 +304,8 @@ static struct group *add_group(struct move *m, const struct m_join *j)
 			     .seq = j->seq,
 			     .ms = j->ms,
 			     .room = j->room,
-			     .is_foreign = j->foreign };
+			     .is_foreign = j->foreign,
+			     .sums = j->sums };
 	if (j->id.n)
 		memcpy(g->id.b, j->id.p, NCCL_ID_LEN);
 	m->group = xreallocarray(m->group, m->ngroups + 1, sizeof(*m->group));

@@ -33,6 +33,7 @@ struct group {
 	void *comm, *stream;
 	uint64_t seq, ms, room;		/* of its join */
 	bool is_foreign;		/* its others know no probe */
+	bool sums;			/* ... but begin with a sum */
 	uint32_t flying;		/* broadcasts that have not ended */
 	struct tick probed;
 };
