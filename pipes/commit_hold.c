@@ -67,9 +67,14 @@ void commit_reload(struct commit_io *c)
 {
 	int rc;
 
-	for (uint32_t i = c->m.lo; i < c->m.hi; i++)
-		if (takes_part(c, i))
-			c->engine[i]->live.poisoned = true;
+	for (uint32_t i = c->m.lo; i < c->m.hi; i++) {
+		struct engine_live *l = &c->engine[i]->live;
+
+		if (!takes_part(c, i))
+			continue;
+		l->poisoned = true;
+		l->grouped |= engine_casts(c->engine[i]);
+	}
 	rc = commit_write_open(c);
 	if (rc < 0) {
 		commit_fail(c, rc);
@@ -131,6 +136,7 @@ void commit_inherit(struct commit_io *c)
 		if (!was || !e->ops->in_place)
 			continue;
 		e->live.held = e->live.poisoned = true;
+		e->live.grouped |= was->live.grouped;
 		if (!e->live.previous && was->live.previous)
 			e->live.previous = xstrdup(was->live.previous);
 	}

@@ -236,6 +236,7 @@ static void refresh(struct commit_io *c)
 		w->tried = c->m.engine[i].touched;
 		w->held = l->held;
 		w->poisoned = l->poisoned;
+		w->grouped = l->grouped;
 		w->previous = slice_of(l->previous ? l->previous : "");
 	}
 }

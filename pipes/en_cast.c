@@ -1,6 +1,7 @@
 /*
  * en_cast.c - a server takes the weights by broadcast: in a weight-update
- * group of its own, whose rank 0 is ours.
+ * group of its own, whose rank 0 is ours.  Which calls that are, of which
+ * kind of server, nccl_wire.h says.
  *
  * Four who do not know each other: the server, by its calls; the TCPStore
  * that its workers meet at; weir-move-nccl, which reads the source's files
@@ -8,7 +9,7 @@
  * makes a group, and leaves it.  Whatever fails ends the mover, and with it
  * the communicator: the server's workers see that, or their own watchdog.
  */
-#include "pipes/en_http.h"
+#include "pipes/en_cast.h"
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/fdpass.h"
@@ -17,13 +18,12 @@
 #include "pipes/srcfiles.h"
 #include "pipes/tcpstore_io.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP 1u /* the mover's number of it */
-#define NAME_SIZE 64
+#define GROUP 1u	    /* the mover's number of it */
 #define CALL_MAX (4u << 20) /* bytes of a call's body */
+#define LOOK_MS 100	    /* between two looks at the source's leases */
 
 struct http_cast {
 	struct http_engine *h;
@@ -32,22 +32,23 @@ struct http_cast {
 	struct srcfiles files;
 	struct mover *mover;
 	struct tcpstore_io *store;
-	struct loop_timer due;
-	char name[NAME_SIZE];
+	struct loop_timer due, look;
+	char name[CAST_NAME];
 	unsigned char id[NCCL_ID_SIZE];
 	bool has_id, is_wanted; /* the id */
 	bool has_ended;		/* its update */
-	uint32_t bucket, next;	/* on its way; to be looked at */
-	struct msg_arena arena; /* of the bucket */
-	struct nccl_tensor tensor[MSG_PARTS_MAX];
-	struct m_piece piece[MSG_PARTS_MAX];
-	size_t ntensors;
-	bool casts;	 /* is to broadcast it, when it can */
-	uint32_t flying; /* broadcasts */
+	struct cast_bucket b;	/* on its way */
+	bool casts;		/* is to broadcast it, when it can */
+	uint32_t flying;	/* broadcasts */
 	uint64_t seq;
 };
 
 static void step(struct http_cast *c, enum nccl_ev ev);
+
+static enum engine_kind kind_of(const struct http_cast *c)
+{
+	return c->h->e->ops->kind;
+}
 
 /* ---- its end ---- */
 
@@ -56,10 +57,11 @@ void http_cast_free(struct http_cast *c)
 	if (!c)
 		return;
 	loop_disarm(c->h->e->host->loop, &c->due);
+	loop_disarm(c->h->e->host->loop, &c->look);
 	mover_free(c->mover);
 	tcpstore_io_free(c->store);
 	srcfiles_close(&c->files);
-	msg_arena_release(&c->arena);
+	cast_release(&c->b);
 	free(c);
 }
 
@@ -99,8 +101,20 @@ static void on_due(void *arg)
 	fail(c, http_say(c->h, -E_TIMEOUT,
 			 "its weight-update group is %s still, %u buckets of "
 			 "%u were sent",
-			 nccl_group_table.states[c->g.state], c->bucket,
+			 nccl_group_table.states[c->g.state], c->b.number,
 			 c->plan->nbuckets));
+}
+
+/* A blend would go out, and the writer waits for us. */
+static void on_look(void *arg)
+{
+	struct http_cast *c = arg;
+	int rc = srcfiles_guard(&c->files);
+
+	if (rc < 0)
+		fail_logged(c, rc);
+	else
+		loop_arm(c->h->e->host->loop, &c->look, LOOK_MS);
 }
 
 /* ---- the mover ---- */
@@ -126,16 +140,6 @@ static int send_files(struct http_cast *c)
 	return rc;
 }
 
-static uint64_t room(const struct plan *p)
-{
-	uint64_t most = 0;
-
-	for (uint32_t b = 0; b < p->nbuckets; b++)
-		if (plan_bucket_bytes(p, b) > most)
-			most = plan_bucket_bytes(p, b);
-	return most;
-}
-
 static int join(struct http_cast *c)
 {
 	struct msg m = { .type = M_join };
@@ -143,9 +147,10 @@ static int join(struct http_cast *c)
 	m.join = (struct m_join){ .seq = ++c->seq,
 				  .group = GROUP,
 				  .world = c->h->e->live.ranks + 1,
-				  .room = room(c->plan),
+				  .room = cast_room(c->plan),
 				  .ms = (uint64_t)part_ms(c, 6),
-				  .foreign = true };
+				  .foreign = true,
+				  .sums = nccl_sums_first(kind_of(c)) };
 	return send_mover(c, &m, NULL, 0);
 }
 
@@ -159,12 +164,12 @@ static int offer(struct http_cast *c, size_t from, size_t to)
 	o->seq = ++c->seq;
 	o->bucket = (uint32_t)o->seq;
 	o->group = GROUP;
-	o->pieces.v = c->piece + from;
+	o->pieces.v = c->b.piece + from;
 	for (size_t i = from; i < to; i++) {
-		if (c->piece[i].bytes == 0)
+		if (c->b.piece[i].bytes == 0)
 			continue;
-		o->bytes += c->piece[i].bytes;
-		c->piece[from + o->pieces.n++] = c->piece[i];
+		o->bytes += c->b.piece[i].bytes;
+		c->b.piece[from + o->pieces.n++] = c->b.piece[i];
 	}
 	c->flying += o->bytes > 0;
 	return o->bytes ? send_mover(c, &m, NULL, 0) : 0;
@@ -172,14 +177,16 @@ static int offer(struct http_cast *c, size_t from, size_t to)
 
 static int cast(struct http_cast *c)
 {
-	enum nccl_form form =
-		nccl_form_of(ENGINE_SGLANG, false, c->tensor, c->ntensors);
+	const struct cast_bucket *b = &c->b;
+	uint64_t chunk = cast_chunk(c->plan);
+	enum nccl_form form = nccl_form_of(kind_of(c), c->h->packing != NP_NONE,
+					   b->tensor, b->n);
 	size_t from = 0, to;
 	int rc = 0;
 
 	c->casts = false;
-	for (; rc == 0 && from < c->ntensors; from = to) {
-		to = nccl_cast_end(form, c->tensor, c->ntensors, from, 0);
+	for (; rc == 0 && from < b->n; from = to) {
+		to = nccl_cast_end(form, b->tensor, b->n, from, chunk);
 		rc = offer(c, from, to);
 	}
 	if (rc == 0 && c->flying == 0)
@@ -205,7 +212,7 @@ static void find_wish(void *arg, struct slice key)
 {
 	struct giving *g = arg;
 
-	if (!nccl_is_id_key(ENGINE_SGLANG, g->c->name, key))
+	if (!nccl_is_id_key(kind_of(g->c), g->c->name, key))
 		return;
 	g->key = xreallocarray(g->key, g->n + 1, sizeof *g->key);
 	g->key[g->n] = (struct buf){ 0 };
@@ -236,7 +243,7 @@ static int give_id(struct http_cast *c)
 	struct buf value = { 0 };
 	int rc = 0;
 
-	nccl_id_value(ENGINE_SGLANG, c->id, &value);
+	nccl_id_value(kind_of(c), c->id, &value);
 	for (size_t i = 0; rc == 0 && i < g.n; i++)
 		rc = tcpstore_io_set(c->store, buf_slice(&g.key[i]),
 				     buf_slice(&value));
@@ -281,32 +288,35 @@ static int open_store(struct http_cast *c)
 
 /* ---- the server ---- */
 
-/* Older ones have no updates to begin and to end. */
-static bool may_lack(enum nccl_call call)
+static bool is_done(const struct http_cast *c, const struct http_reply *r)
 {
-	return call == NC_BEGIN || call == NC_END;
+	struct doc *d;
+	bool done;
+
+	if (r->rc < 0 || r->status != 200)
+		return r->rc == 0 && r->status == 404 &&
+		       nccl_may_lack(c->g.call);
+	d = doc_parse(r->body);
+	done = nccl_says_done(kind_of(c), d);
+	doc_free(d);
+	return done;
 }
 
 static int judge(struct http_cast *c, const struct http_reply *r)
 {
-	const char *path = nccl_call_path(ENGINE_SGLANG, c->g.call);
+	const char *path = nccl_call_path(kind_of(c), c->g.call);
 	struct http_engine *h = c->h;
 	char said[HTTP_CITED];
-	struct doc *d = r->rc == 0 && r->body.n ? doc_parse(r->body) : NULL;
-	bool is_ok = r->rc == 0 && r->status == 200 &&
-		     (doc_is_true(doc_at(d, "success")) ||
-		      (may_lack(c->g.call) && (d || !r->body.n) &&
-		       !doc_at(d, "success") && !doc_at(d, "error")));
 
-	doc_free(d);
-	if (is_ok || (r->rc == 0 && r->status == 404 && may_lack(c->g.call)))
+	if (is_done(c, r))
 		return 0;
 	if (r->rc < 0)
 		return http_say(h, r->rc, "%s: %s", path, r->why);
 	http_cite(r, said);
-	return http_say(h,
-			r->status == 401 || r->status == 403 ? -E_PERM : -E_IO,
-			"%s: %s", path, said);
+	return http_say(
+		h, r->status == 401 || r->status == 403 ? -E_PERM : -E_IO,
+		"%s: %s%s", path, said,
+		c->g.call == NC_BEGIN ? "; it may have to be restarted" : "");
 }
 
 static void on_reply(void *arg, const struct http_reply *r)
@@ -328,15 +338,17 @@ static void on_reply(void *arg, const struct http_reply *r)
 static int ask(struct http_cast *c)
 {
 	struct http_request q = { .method = "POST",
-				  .path = nccl_call_path(ENGINE_SGLANG,
-							 c->g.call),
+				  .path = nccl_call_path(kind_of(c), c->g.call),
 				  .ms = part_ms(c, 7) };
 	struct nccl_ask a = { .group = c->name,
 			      .host = http_here(c->h->http),
 			      .offset = 1,
 			      .ranks = c->h->e->live.ranks + 1,
-			      .tensor = c->tensor,
-			      .ntensors = c->ntensors };
+			      .packing = c->h->packing,
+			      .chunk = cast_chunk(c->plan),
+			      .buffers = CAST_BUFFERS,
+			      .tensor = c->b.tensor,
+			      .ntensors = c->b.n };
 	struct buf b = { 0 };
 	struct jsonw j;
 	int rc;
@@ -345,7 +357,7 @@ static int ask(struct http_cast *c)
 		a.port = tcpstore_io_port(c->store);
 	jsonw_begin(&j, &b, CALL_MAX);
 	jsonw_object(&j, NULL);
-	nccl_call_body(ENGINE_SGLANG, c->g.call, &a, &j);
+	nccl_call_body(kind_of(c), c->g.call, &a, &j);
 	jsonw_end(&j);
 	rc = jsonw_finish(&j);
 	q.body = buf_slice(&b);
@@ -353,54 +365,6 @@ static int ask(struct http_cast *c)
 		http_call(c->h->http, &q, on_reply, c);
 	buf_release(&b);
 	return rc;
-}
-
-/* ---- buckets ---- */
-
-static int add_tensor(struct http_cast *c, const struct m_part *p)
-{
-	enum st_dtype dtype = st_dtype_of(p->dtype);
-
-	if (p->bytes != p->total)
-		return http_say(c->h, -E_CONFIG,
-				"tensor %.*s is split: a broadcast takes whole "
-				"ones, push without --split-tensors",
-				SLICE_ARG(p->name));
-	if (!nccl_dtype_name(dtype))
-		return http_say(c->h, -E_CONFIG,
-				"tensor %.*s is of dtype %.*s, which torch "
-				"does not have",
-				SLICE_ARG(p->name), SLICE_ARG(p->dtype));
-	c->piece[c->ntensors] = (struct m_piece){ .file = p->file,
-						  .offset = p->offset,
-						  .bytes = p->bytes };
-	c->tensor[c->ntensors++] = (struct nccl_tensor){ .name = p->name,
-							 .dtype = dtype,
-							 .dims = p->shape.v,
-							 .ndims = p->shape.n,
-							 .bytes = p->bytes };
-	return 0;
-}
-
-/* The next bucket that has tensors: 1; 0: there is none; or -E_*. */
-static int next_bucket(struct http_cast *c)
-{
-	int rc = 0;
-
-	for (c->ntensors = 0; rc == 0 && c->ntensors == 0; c->next++) {
-		struct msg m;
-
-		if (c->next == c->plan->nbuckets)
-			return 0;
-		rc = plan_bucket(c->plan, c->next, &m, &c->arena);
-		if (rc < 0)
-			return http_say(c->h, rc, "%.600s", log_cause());
-		c->bucket = c->next;
-		for (uint32_t i = 0; rc == 0 && i < m.bucket.parts.n; i++)
-			if (m.bucket.parts.v[i].kind == PART_TENSOR)
-				rc = add_tensor(c, &m.bucket.parts.v[i]);
-	}
-	return rc < 0 ? rc : 1;
 }
 
 /* ---- what comes next ---- */
@@ -419,7 +383,7 @@ static void command(struct http_cast *c)
 			fail(c, http_say(c->h, -E_AGAIN, "the run is aborted"));
 			return;
 		}
-		rc = next_bucket(c);
+		rc = cast_next(c->h, &c->b);
 		c->has_ended = rc == 0;
 		if (rc < 0)
 			fail(c, rc);
@@ -563,11 +527,13 @@ void http_cast_start(struct http_engine *h)
 	c->h = h;
 	c->plan = g->plan;
 	c->due = (struct loop_timer){ .fn = on_due, .arg = c };
-	snprintf(c->name, sizeof c->name, "weir-%.16s-%llu-%u-%u", g->registry,
-		 (unsigned long long)g->epoch, g->instance, h->e->id);
-	nccl_group_init(&c->g, ENGINE_SGLANG, 1);
+	c->look = (struct loop_timer){ .fn = on_look, .arg = c };
+	cast_name(g, g->instance, c->name);
+	nccl_group_init(&c->g, kind_of(c), 1);
 	loop_arm(h->e->host->loop, &c->due, http_left_ms(h));
 	rc = start(c);
 	if (rc < 0)
 		fail_logged(c, rc);
+	else
+		loop_arm(h->e->host->loop, &c->look, LOOK_MS);
 }

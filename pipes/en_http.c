@@ -100,6 +100,13 @@ static void note_probe(struct http_engine *h)
 	note_previous(h);
 }
 
+/* It was asked to end and to leave what an earlier broadcast left. */
+static void note_tidied(struct http_engine *h)
+{
+	h->untidy &= h->unheard;
+	h->e->live.grouped = h->untidy;
+}
+
 static void note(struct http_engine *h, enum engine_call call)
 {
 	struct engine_live *l = &h->e->live;
@@ -127,6 +134,10 @@ static void note(struct http_engine *h, enum engine_call call)
 		l->label = h->e->goal->version;
 		break;
 	case EC_ABORT:
+		if (l->poisoned)
+			note_tidied(h);
+		l->held = l->poisoned = l->paused = false;
+		break;
 	case EC_RESUME:
 		l->held = l->poisoned = l->paused = false;
 		break;
@@ -160,9 +171,14 @@ static void succeed(struct http_engine *h)
 
 static void next_op(struct http_engine *h)
 {
+	const struct http_row *row = &h->d->row[*h->script];
+
 	h->asking = HO_NONE;
 	h->older = false;
 	h->tries = 0;
+	if (row->turns && ++h->turn < row->turns(h))
+		return;
+	h->turn = 0;
 	h->script++;
 }
 
@@ -215,6 +231,7 @@ static void unknown(struct http_engine *h, int rc)
 		return;
 	}
 	if (row->soft && !h->asking) {
+		h->unheard |= row->brief;
 		pass_over(h);
 		return;
 	}
@@ -306,6 +323,17 @@ static void on_reply(void *arg, const struct http_reply *r)
 	}
 }
 
+/* What need not succeed leaves time for what must; and there has to be time to
+ * ask what became of it. */
+static int64_t time_for(const struct http_engine *h, const struct http_row *row)
+{
+	int64_t left = http_left_ms(h);
+
+	if (row->brief)
+		return left / 4 < HTTP_BRIEF_MS ? left / 4 + 1 : HTTP_BRIEF_MS;
+	return row->ask && !h->asking ? left - left / 4 : left;
+}
+
 static void ask_server(struct http_engine *h)
 {
 	const struct http_row *row = http_row_of(h);
@@ -317,10 +345,7 @@ static void ask_server(struct http_engine *h)
 		q.path = row->older;
 	if (*h->script == HO_LOAD && !h->asking)
 		h->told_before = !h->path[0] || http_is_loaded(h);
-	/* Time to ask what became of it. */
-	q.ms = http_left_ms(h);
-	if (row->ask && !h->asking)
-		q.ms -= q.ms / 4;
+	q.ms = time_for(h, row);
 	if (row->body) {
 		jsonw_begin(&j, &b, JSONW_LINE_MAX);
 		jsonw_object(&j, NULL);
@@ -336,31 +361,11 @@ static void ask_server(struct http_engine *h)
 
 /* ---- calls ---- */
 
-/* What is decided, or was before, it loads by path. */
-static bool casts_now(const struct http_engine *h)
-{
-	return h->job[0].call == EC_LOAD && engine_casts(h->e);
-}
-
 static bool is_wanted(const struct http_engine *h)
 {
-	if (*h->script == HO_PAUSE_KEEP)
-		return !h->e->goal->abort_requests;
-	if (*h->script == HO_PAUSE_ABORT)
-		return h->e->goal->abort_requests;
-	if (*h->script == HO_PULL)
-		return engine_pulls(h->e);
-	if (*h->script == HO_CAN_PULL)
-		return h->e->pull;
-	if (*h->script == HO_CAN_MEET || *h->script == HO_CAN_CAST)
-		return engine_casts(h->e);
-	if (*h->script == HO_CAST)
-		return casts_now(h);
-	if (*h->script == HO_LOAD || *h->script == HO_LOADED)
-		return !casts_now(h);
-	if (*h->script >= HO_SAMPLE && *h->script <= HO_SAMPLE_LAST)
-		return http_sample(h);
-	return true;
+	const struct http_row *row = &h->d->row[*h->script];
+
+	return !row->is_wanted || row->is_wanted(h);
 }
 
 /* All stores of an engine lie at one path: it loads from one. */
@@ -388,29 +393,31 @@ static int check_stores(struct http_engine *h)
 static const enum http_op nothing[] = { HO_NONE };
 
 /* Back to what it served: as it is, by a load, or not at all. */
-static int begin_abort(struct http_engine *h)
+static const enum http_op *abort_script(const struct http_engine *h)
 {
 	const struct engine *e = h->e;
 
-	if (!e->live.held) {
-		h->script = nothing;
-		return 0;
-	}
-	if (!e->live.poisoned) {
-		h->script = h->d->script[EC_ABORT];
-		return 0;
-	}
-	if (e->goal->rollback && e->live.previous) {
-		h->script = h->d->back;
-		return 0;
-	}
+	if (!e->live.held)
+		return nothing;
+	if (!e->live.poisoned)
+		return h->d->script[EC_ABORT];
+	return e->goal->rollback && e->live.previous ? h->d->back : h->d->stay;
+}
+
+static int stay(struct http_engine *h)
+{
+	const struct engine_goal *g = h->e->goal;
+
+	note_tidied(h);
 	return http_say(h, -E_UNAVAIL,
 			"version %llu may be partly loaded: it stays paused "
-			"until a full load (%s)",
-			(unsigned long long)e->goal->version,
-			e->goal->rollback
-				? "what it served before is unknown"
-				: "the next push, or --on-failure rollback");
+			"until a full load (%s)%s",
+			(unsigned long long)g->version,
+			g->rollback ? "what it served before is unknown"
+				    : "the next push, or --on-failure rollback",
+			h->untidy ? "; it does not leave its weight-update "
+				    "group: restart it"
+				  : "");
 }
 
 static int begin_job(struct http_engine *h)
@@ -419,11 +426,16 @@ static int begin_job(struct http_engine *h)
 	const struct engine_live *l = &h->e->live;
 
 	h->asking = HO_NONE;
-	h->older = false;
-	h->tries = 0;
+	h->older = h->unheard = false;
+	h->tries = h->turn = 0;
 	h->script = h->d->script[call] ? h->d->script[call] : nothing;
+	/* Not when a load comes, before which the mark is set for that. */
+	if (call == EC_PROBE || call == EC_ABORT)
+		h->untidy |= l->grouped;
+	if (call == EC_PROBE)
+		h->packing = NP_AT_LOAD;
 	if (call == EC_ABORT)
-		return begin_abort(h);
+		h->script = abort_script(h);
 	if ((call == EC_PAUSE || call == EC_SWAP) && l->loaded && l->held)
 		h->script = nothing;
 	if (call == EC_LOAD || (call == EC_SWAP && h->script != nothing)) {
@@ -458,15 +470,18 @@ static void advance(struct http_engine *h)
 	if (!h->script)
 		rc = begin_job(h);
 	while (rc == 0 && *h->script && !is_wanted(h))
-		h->script++;
+		next_op(h);
 	if (rc < 0) {
 		h->script = NULL;
 		fail(h, rc);
 	} else if (!*h->script) {
 		succeed(h);
+	} else if (*h->script == HO_STAY) {
+		fail(h, stay(h));
 	} else if (h->job[0].due_ms <= clock_mono_ms()) {
 		fail(h, http_say(h, -E_TIMEOUT, "no time is left"));
 	} else if (*h->script == HO_CAST) {
+		h->untidy = true;
 		http_cast_start(h);
 	} else {
 		ask_server(h);
@@ -479,6 +494,7 @@ void http_cast_ended(struct http_engine *h, int rc)
 		fail(h, rc);
 		return;
 	}
+	h->e->live.grouped = h->untidy = false;
 	next_op(h);
 	advance(h);
 }

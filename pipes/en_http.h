@@ -30,10 +30,12 @@
 #include "common/jsonw.h"
 #include "common/log.h"
 #include "pipes/engine_ops.h"
+#include "pipes/nccl_wire.h"
 
 #define HTTP_CITE 200		/* bytes of a body in a message */
 #define HTTP_CITED (HTTP_CITE + 24)
 #define HTTP_SUM_MAX (16u << 20) /* of a checksum for each tensor and rank */
+#define HTTP_BRIEF_MS 30000	/* and a quarter of the call's at most */
 #define HTTP_BACKOFF_MIN_MS 50
 #define HTTP_BACKOFF_MAX_MS 2000
 
@@ -41,13 +43,14 @@ enum http_op {
 	HO_NONE,
 	HO_INFO, HO_SERVER, HO_MODELS, HO_LABEL, HO_ASLEEP, HO_PAUSED,
 	HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD, HO_CAN_LABEL,
-	HO_CAN_SAMPLE, HO_CAN_SUM, HO_CAN_PULL, HO_CAN_MEET, HO_CAN_CAST,
+	HO_CAN_SAMPLE, HO_CAN_SUM, HO_CAN_PULL,
+	HO_WORLD, HO_CONFIG, HO_CAN_PACK, HO_CAN_MEET, HO_CAN_END, HO_CAN_CAST,
 	HO_PAUSE_KEEP, HO_PAUSE_ABORT,
 	HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
-	HO_PULL, HO_CAST, HO_LOAD, HO_LOADED, HO_SUM,
-	HO_SAMPLE,			/* LOAD_SAMPLES of them in a row */
-	HO_SAMPLE_LAST = HO_SAMPLE + LOAD_SAMPLES - 1,
+	HO_END, HO_LEAVE,		/* what an earlier cast has left */
+	HO_PULL, HO_CAST, HO_LOAD, HO_LOADED, HO_SUM, HO_SAMPLE,
 	HO_SET, HO_TOLD, HO_RESUME, HO_HEALTH,
+	HO_STAY,			/* no request: the call has failed */
 	HO_N
 };
 
@@ -65,10 +68,14 @@ struct http_row {
 	long also;			/* another status that is an answer */
 	enum http_op ask;		/* when the outcome is unknown */
 	bool (*is_done)(const struct http_engine *h);
+	/* Else it is passed over.  NULL: always. */
+	bool (*is_wanted)(const struct http_engine *h);
+	unsigned (*turns)(const struct http_engine *h);	/* NULL: one */
 	bool optional;			/* may be lacking */
 	bool soft;			/* may fail, too, but as -E_CONFIG */
 	bool big;			/* the answer: up to HTTP_SUM_MAX bytes */
 	bool patient;			/* busy: see above */
+	bool brief;			/* its answer is not waited for long */
 };
 
 struct http_dialect {
@@ -76,6 +83,7 @@ struct http_dialect {
 	struct http_row row[HO_N];
 	const enum http_op *script[EC_N];	/* up to HO_NONE; or NULL */
 	const enum http_op *back;	/* load what was before, serve it */
+	const enum http_op *stay;	/* paused, it waits for a full load */
 	const char *hint;		/* when a needed path is lacking */
 	const char *const *reloads;	/* quantisations that it loads again */
 };
@@ -96,10 +104,14 @@ struct http_engine {
 	unsigned njobs;
 	const enum http_op *script;	/* of job[0] */
 	enum http_op asking;		/* its ask, or HO_NONE */
+	unsigned turn;			/* of the operation at hand, from 0 */
 	unsigned tries;
 	bool older;			/* the operation's older path */
 	bool answered;			/* the ask was */
 	bool told_before;		/* the path to load, before the load */
+	bool untidy;			/* see http_is_untidy() */
+	bool unheard;			/* ... and it does not answer */
+	enum nccl_packing packing;	/* of a broadcast */
 	int64_t paused_ms;		/* when it had been; 0: not by us */
 	long status;			/* of the answer at hand */
 	/* what it says of itself */
@@ -120,6 +132,8 @@ const char *alone_path(const struct engine *e, char out[ENGINE_PATH]);
 void alone_probed(struct http_engine *h);
 void alone_receipt(struct engine *e);
 
+/* en_cast_plan.c: can all of the plan be broadcast?  For a row. */
+int http_cast_check(struct http_engine *h, const struct doc *none);
 /* en_cast.c: HO_CAST, which is many requests and a broadcast.  Answered by
  * http_cast_ended(), perhaps from inside; rc < 0: h->why. */
 void http_cast_start(struct http_engine *h);
@@ -164,6 +178,8 @@ bool http_is_aborted(const struct http_engine *h);
 /* The same, of a load whose answer was lost: a path that it told before says
  * nothing of it. */
 bool http_has_loaded(const struct http_engine *h);
+/* An object with nothing in it. */
+void http_no_body(const struct http_engine *h, struct jsonw *j);
 /* Another start than last time: restarted. */
 void http_take_start(struct http_engine *h, const struct doc *start);
 /* Served under another name than the fleet's model; a path is no name. */
@@ -180,6 +196,25 @@ void http_take_sum(struct http_engine *h, const struct doc *sums,
 /* The tensor whose values are asked for, or NULL: none. */
 const char *http_sample(const struct http_engine *h);
 void http_take_sample(struct http_engine *h, const struct doc *values);
+unsigned http_samples(const struct http_engine *h);
+/* More workers than a group has room for, or how many is unknown.  but: of
+ * which kind they must not be, too. */
+int http_check_ranks(struct http_engine *h, const char *but);
+
+/* What is wanted: */
+bool http_keeps_requests(const struct http_engine *h);
+bool http_aborts_requests(const struct http_engine *h);
+bool http_may_pull(const struct http_engine *h);	/* it is to, one day */
+bool http_pulls(const struct http_engine *h);
+bool http_casts(const struct http_engine *h);
+/* In this call: what is decided, or was before, it loads by path. */
+bool http_casts_now(const struct http_engine *h);
+bool http_loads_now(const struct http_engine *h);
+bool http_has_sample(const struct http_engine *h);
+/* An earlier broadcast may have left its group, or an update in it. */
+bool http_is_untidy(const struct http_engine *h);
+/* Without its end the weights of a broadcast would not be processed. */
+bool http_must_end(const struct http_engine *h);
 
 #define HTTP_ENGINE_CALLS                                                      \
 	{                                                                      \

@@ -113,6 +113,12 @@ bool http_has_loaded(const struct http_engine *h)
 	return !h->told_before && http_is_loaded(h);
 }
 
+void http_no_body(const struct http_engine *h, struct jsonw *j)
+{
+	(void)h;
+	(void)j;
+}
+
 static void sum_of(const struct doc *d, struct digest *out)
 {
 	struct buf b = { 0 };
@@ -211,7 +217,13 @@ const char *http_sample(const struct http_engine *h)
 
 	if (!name || h->e->live.proof == LOAD_CHECKED)
 		return NULL;
-	return name[*h->script - HO_SAMPLE];
+	return name[h->turn];
+}
+
+unsigned http_samples(const struct http_engine *h)
+{
+	(void)h;
+	return LOAD_SAMPLES;
 }
 
 /* Of those that it has given: all in one sum, each place in one layout. */
@@ -219,7 +231,6 @@ void http_take_sample(struct http_engine *h, const struct doc *values)
 {
 	struct engine_live *l = &h->e->live;
 	struct digest all[2] = { { { 0 } } };
-	unsigned which = (unsigned)*h->script - HO_SAMPLE;
 
 	if (l->proof == LOAD_SAMPLED)
 		all[0] = l->sum;
@@ -227,8 +238,72 @@ void http_take_sample(struct http_engine *h, const struct doc *values)
 		memset(&l->layout, 0, sizeof l->layout);
 	sum_of(values, &all[1]);
 	digest_of(all, sizeof all, &l->sum);
-	l->layout.b[0] |= (unsigned char)(1u << which);
+	l->layout.b[0] |= (unsigned char)(1u << h->turn);
 	l->proof = LOAD_SAMPLED;
+}
+
+int http_check_ranks(struct http_engine *h, const char *but)
+{
+	uint32_t n = h->e->live.ranks;
+
+	if (n > 0 && n < NCCL_RANKS_MAX)
+		return 0;
+	return http_say(h, -E_CONFIG,
+			"its group would be of %u workers: 1 to %d%s can be "
+			"broadcast to",
+			n, NCCL_RANKS_MAX - 1, but);
+}
+
+/* ---- what is wanted ---- */
+
+bool http_keeps_requests(const struct http_engine *h)
+{
+	return !h->e->goal->abort_requests;
+}
+
+bool http_aborts_requests(const struct http_engine *h)
+{
+	return h->e->goal->abort_requests;
+}
+
+bool http_may_pull(const struct http_engine *h)
+{
+	return h->e->pull;
+}
+
+bool http_pulls(const struct http_engine *h)
+{
+	return engine_pulls(h->e);
+}
+
+bool http_casts(const struct http_engine *h)
+{
+	return engine_casts(h->e);
+}
+
+bool http_casts_now(const struct http_engine *h)
+{
+	return h->job[0].call == EC_LOAD && engine_casts(h->e);
+}
+
+bool http_loads_now(const struct http_engine *h)
+{
+	return !http_casts_now(h);
+}
+
+bool http_has_sample(const struct http_engine *h)
+{
+	return http_sample(h);
+}
+
+bool http_is_untidy(const struct http_engine *h)
+{
+	return h->untidy;
+}
+
+bool http_must_end(const struct http_engine *h)
+{
+	return engine_casts(h->e) && h->e->goal->quantization;
 }
 
 /* ---- judging an answer ---- */

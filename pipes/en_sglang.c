@@ -3,15 +3,30 @@
  * read.  Its model_path changes when a load has succeeded, and only then: so
  * a load whose answer was lost can be asked for.
  */
-#include "pipes/en_http.h"
+#include "pipes/en_cast.h"
 #include "common/err.h"
-#include "pipes/nccl_wire.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
+#define LEAVES_MAX 8 /* groups, of so many instances of commit */
+
 /* ---- bodies: every flag that has an effect is said ---- */
+
+static unsigned leaves(const struct http_engine *h)
+{
+	uint32_t n = h->e->goal->instance;
+
+	return n < LEAVES_MAX ? n : LEAVES_MAX;
+}
+
+static void leave_body(const struct http_engine *h, struct jsonw *j)
+{
+	char name[CAST_NAME];
+
+	cast_name(h->e->goal, h->turn + 1, name);
+	jsonw_str(j, "group_name", name);
+}
 
 static void keep_body(const struct http_engine *h, struct jsonw *j)
 {
@@ -131,15 +146,8 @@ static int take_server(struct http_engine *h, const struct doc *d)
 
 static int check_ranks(struct http_engine *h, const struct doc *d)
 {
-	uint32_t n = h->e->live.ranks;
-
 	(void)d;
-	if (n > 0 && n < NCCL_RANKS_MAX)
-		return 0;
-	return http_say(h, -E_CONFIG,
-			"its group would be of %u workers: 1 to %d, and no "
-			"pipeline or data parallel ones, can be broadcast to",
-			n, NCCL_RANKS_MAX - 1);
+	return http_check_ranks(h, ", and no pipeline or data parallel ones,");
 }
 
 /* Paused servers are not ready; neither are unhealthy ones. */
@@ -199,35 +207,30 @@ static int offer_sample(struct http_engine *h, const struct doc *d)
 		.method = "OPTIONS", .path = (p), .take = (fn), \
 		.optional = true, .soft = true                  \
 	}
-#define SAMPLE                                                              \
-	{                                                                   \
-		.method = "POST", .path = "/get_weights_by_name",           \
-		.body = sample_body, .take = take_sample, .optional = true, \
-		.soft = true, .big = true                                   \
-	}
 
-static const enum http_op probe[] = { HO_INFO,	    HO_SERVER,	  HO_PAUSED,
-				      HO_CAN_PAUSE, HO_CAN_FLUSH, HO_CAN_LOAD,
-				      HO_CAN_LABEL, HO_CAN_PULL,  HO_CAN_MEET,
-				      HO_CAN_CAST,  HO_CAN_SUM,	  HO_CAN_SAMPLE,
-				      HO_NONE };
+static const enum http_op probe[] = { HO_INFO,	     HO_SERVER,	   HO_PAUSED,
+				      HO_CAN_PAUSE,  HO_CAN_FLUSH, HO_CAN_LOAD,
+				      HO_CAN_LABEL,  HO_CAN_PULL,  HO_CAN_MEET,
+				      HO_CAN_END,    HO_CAN_CAST,  HO_CAN_SUM,
+				      HO_CAN_SAMPLE, HO_NONE };
 static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
 static const enum http_op flush[] = { HO_FLUSH, HO_NONE };
 static const enum http_op pull[] = { HO_PULL, HO_NONE };
-static const enum http_op load[] = { HO_CAST,	     HO_LOAD,	HO_LOADED,
-				     HO_SUM,	     HO_SAMPLE, HO_SAMPLE + 1,
-				     HO_SAMPLE_LAST, HO_FLUSH,	HO_NONE };
-static_assert(LOAD_SAMPLES == 3, "as many as there are in load[]");
+static const enum http_op load[] = { HO_END,	HO_LEAVE,  HO_CAST,
+				     HO_LOAD,	HO_LOADED, HO_SUM,
+				     HO_SAMPLE, HO_FLUSH,  HO_NONE };
 /* As load, of what it may not have pulled yet. */
-static const enum http_op swap[] = { HO_PULL,	     HO_LOAD,	HO_LOADED,
-				     HO_SUM,	     HO_SAMPLE, HO_SAMPLE + 1,
-				     HO_SAMPLE_LAST, HO_FLUSH,	HO_NONE };
+static const enum http_op swap[] = { HO_END,	HO_LEAVE,  HO_PULL,
+				     HO_LOAD,	HO_LOADED, HO_SUM,
+				     HO_SAMPLE, HO_FLUSH,  HO_NONE };
 static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
 static const enum http_op resume[] = { HO_RESUME, HO_NONE };
 /* Paused first: an earlier attempt may have resumed it. */
 static const enum http_op back[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_FLUSH,
-				     HO_LOAD,	    HO_LOADED,	    HO_FLUSH,
-				     HO_RESUME,	    HO_HEALTH,	    HO_NONE };
+				     HO_END,	    HO_LEAVE,	    HO_LOAD,
+				     HO_LOADED,	    HO_FLUSH,	    HO_RESUME,
+				     HO_HEALTH,	    HO_NONE };
+static const enum http_op stay[] = { HO_END, HO_LEAVE, HO_STAY, HO_NONE };
 
 /* What its loaders repack they must be able to undo. */
 static const char *const reloads[] = { "fp8", "compressed-tensors", NULL };
@@ -247,11 +250,20 @@ static const struct http_dialect sglang = {
 		[HO_CAN_FLUSH] = CAN("/flush_cache"),
 		[HO_CAN_LOAD] = CAN("/update_weights_from_disk"),
 		[HO_CAN_LABEL] = CAN("/update_weight_version"),
-		[HO_CAN_PULL] = CAN("/pull_weights"),
+		[HO_CAN_PULL] = { .method = "OPTIONS",
+				  .path = "/pull_weights",
+				  .is_wanted = http_may_pull },
 		[HO_CAN_MEET] = { .method = "OPTIONS",
 				  .path = "/init_weights_update_group",
-				  .take = check_ranks },
-		[HO_CAN_CAST] = CAN("/update_weights_from_distributed"),
+				  .take = check_ranks,
+				  .is_wanted = http_casts },
+		[HO_CAN_END] = { .method = "OPTIONS",
+				 .path = "/end_weight_update",
+				 .is_wanted = http_must_end },
+		[HO_CAN_CAST] = { .method = "OPTIONS",
+				  .path = "/update_weights_from_distributed",
+				  .take = http_cast_check,
+				  .is_wanted = http_casts },
 		[HO_CAN_SUM] = MAY("/weights_checker", offer_sum),
 		[HO_CAN_SAMPLE] = MAY("/get_weights_by_name", offer_sample),
 		[HO_PAUSE_KEEP] = { .method = "POST",
@@ -259,29 +271,46 @@ static const struct http_dialect sglang = {
 				    .body = keep_body,
 				    .key = "status", .want = "ok",
 				    .ask = HO_PAUSED,
-				    .is_done = http_is_paused },
+				    .is_done = http_is_paused,
+				    .is_wanted = http_keeps_requests },
 		[HO_PAUSE_ABORT] = { .method = "POST",
 				     .path = "/pause_generation",
 				     .body = abort_body,
 				     .key = "status", .want = "ok",
 				     .ask = HO_PAUSED,
-				     .is_done = http_is_paused },
+				     .is_done = http_is_paused,
+				     .is_wanted = http_aborts_requests },
 		[HO_FLUSH] = { .method = "POST", .path = "/flush_cache",
 			       .patient = true },
+		[HO_END] = { .method = "POST", .path = "/end_weight_update",
+			     .body = http_no_body, .is_wanted = http_is_untidy,
+			     .optional = true, .soft = true, .brief = true },
+		[HO_LEAVE] = { .method = "POST",
+			       .path = "/destroy_weights_update_group",
+			       .body = leave_body, .is_wanted = http_is_untidy,
+			       .turns = leaves, .optional = true,
+			       .soft = true, .brief = true },
 		[HO_PULL] = { .method = "POST", .path = "/pull_weights",
-			      .body = pull_body, .key = "success" },
+			      .body = pull_body, .key = "success",
+			      .is_wanted = http_pulls },
+		[HO_CAST] = { .is_wanted = http_casts_now },
 		[HO_LOAD] = { .method = "POST",
 			      .path = "/update_weights_from_disk",
 			      .body = load_body, .key = "success",
-			      .ask = HO_LOADED, .is_done = http_has_loaded },
-		[HO_LOADED] = { INFO, .take = take_path },
+			      .ask = HO_LOADED, .is_done = http_has_loaded,
+			      .is_wanted = http_loads_now },
+		[HO_LOADED] = { INFO, .take = take_path,
+				.is_wanted = http_loads_now },
 		[HO_SUM] = { .method = "POST", .path = "/weights_checker",
 			     .body = sum_body, .key = "success",
 			     .take = take_sum, .optional = true,
 			     .soft = true, .big = true },
-		[HO_SAMPLE] = SAMPLE,
-		[HO_SAMPLE + 1] = SAMPLE,
-		[HO_SAMPLE_LAST] = SAMPLE,
+		[HO_SAMPLE] = { .method = "POST",
+				.path = "/get_weights_by_name",
+				.body = sample_body, .take = take_sample,
+				.is_wanted = http_has_sample,
+				.turns = http_samples, .optional = true,
+				.soft = true, .big = true },
 		[HO_SET] = { .method = "POST",
 			     .path = "/update_weight_version",
 			     .body = set_body, .key = "success",
@@ -307,6 +336,7 @@ static const struct http_dialect sglang = {
 		[EC_ABORT] = resume,
 	},
 	.back = back,
+	.stay = stay,
 	.hint = "this SGLang is too old, or lacks slime's patches",
 	.reloads = reloads,
 };

@@ -84,6 +84,40 @@ static int take_told(struct http_engine *h, const struct doc *d)
 	return http_take_told(h, doc_at(d, "weight_version"));
 }
 
+/* All that are there get ranks, in the order of all parallelism. */
+static int take_world(struct http_engine *h, const struct doc *d)
+{
+	h->e->live.ranks = (uint32_t)doc_number(doc_at(d, "world_size"));
+	return 0;
+}
+
+static int take_config(struct http_engine *h, const struct doc *d)
+{
+	const struct doc *all = doc_at(d, "vllm_config");
+	const struct doc *c = doc_at(all, "weight_transfer_config");
+	const char *backend = doc_text(doc_at(c, "backend"));
+
+	if (!doc_is_null(c) && (!backend || strcmp(backend, "nccl") == 0))
+		return 0;
+	return http_say(h, -E_CONFIG,
+			"its backend for weights is %.60s: start it with "
+			"--weight-transfer-config '{\"backend\":\"nccl\"}'",
+			backend ? backend : "none");
+}
+
+static int take_packs_at_join(struct http_engine *h, const struct doc *d)
+{
+	(void)d;
+	h->packing = NP_AT_JOIN;
+	return 0;
+}
+
+static int check_ranks(struct http_engine *h, const struct doc *d)
+{
+	(void)d;
+	return http_check_ranks(h, "");
+}
+
 /* One null for each worker; anything else is that worker's complaint. */
 static int take_results(struct http_engine *h, const struct doc *d)
 {
@@ -134,20 +168,25 @@ static int offer_sum(struct http_engine *h, const struct doc *d)
 
 static const enum http_op probe[] = { HO_MODELS,   HO_ASLEEP,	 HO_PAUSED,
 				      HO_LABEL,	   HO_CAN_PAUSE, HO_CAN_FLUSH,
-				      HO_CAN_LOAD, HO_CAN_SUM,	 HO_NONE };
+				      HO_CAN_LOAD, HO_WORLD,	 HO_CONFIG,
+				      HO_CAN_PACK, HO_CAN_MEET,	 HO_CAN_END,
+				      HO_CAN_CAST, HO_CAN_SUM,	 HO_NONE };
 static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
 static const enum http_op flush[] = { HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
 				      HO_NONE };
-static const enum http_op load[] = { HO_LOAD,  HO_LOADED,   HO_SUM,
+static const enum http_op load[] = { HO_END,   HO_LEAVE,    HO_CAST,
+				     HO_LOAD,  HO_LOADED,   HO_SUM,
 				     HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
 				     HO_NONE };
 static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
 static const enum http_op resume[] = { HO_RESUME, HO_NONE };
 /* Paused first: an earlier attempt may have resumed it. */
-static const enum http_op back[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT,   HO_FLUSH,
-				     HO_LOAD,	    HO_LOADED,	      HO_FLUSH,
-				     HO_FLUSH_MM,   HO_FLUSH_ENCODER, HO_RESUME,
-				     HO_HEALTH,	    HO_NONE };
+static const enum http_op back[] = {
+	HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_FLUSH, HO_END,      HO_LEAVE,
+	HO_LOAD,       HO_LOADED,      HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
+	HO_RESUME,     HO_HEALTH,      HO_NONE
+};
+static const enum http_op stay[] = { HO_END, HO_LEAVE, HO_STAY, HO_NONE };
 
 /* Its reload makes each layer's parameters anew and processes them again. */
 static const char *const reloads[] = { "fp8",	   "compressed-tensors",
@@ -168,6 +207,30 @@ static const struct http_dialect vllm = {
 		[HO_CAN_PAUSE] = CAN("/pause"),
 		[HO_CAN_FLUSH] = CAN("/reset_prefix_cache"),
 		[HO_CAN_LOAD] = CAN("/collective_rpc"),
+		[HO_WORLD] = { .method = "GET",
+			       .path = "/get_world_size?include_dp=true",
+			       .take = take_world, .is_wanted = http_casts,
+			       .optional = true },
+		[HO_CONFIG] = { .method = "GET",
+				.path = "/server_info?config_format=json",
+				.take = take_config, .is_wanted = http_casts,
+				.optional = true, .soft = true, .big = true,
+				.brief = true },
+		[HO_CAN_PACK] = { .method = "OPTIONS",
+				  .path = "/shutdown_weight_transfer_engine",
+				  .take = take_packs_at_join,
+				  .is_wanted = http_casts, .optional = true },
+		[HO_CAN_MEET] = { .method = "OPTIONS",
+				  .path = "/init_weight_transfer_engine",
+				  .take = check_ranks,
+				  .is_wanted = http_casts },
+		[HO_CAN_END] = { .method = "OPTIONS",
+				 .path = "/finish_weight_update",
+				 .is_wanted = http_must_end },
+		[HO_CAN_CAST] = { .method = "OPTIONS",
+				  .path = "/update_weights",
+				  .take = http_cast_check,
+				  .is_wanted = http_casts },
 		[HO_CAN_SUM] = { .method = "OPTIONS",
 				 .path = "/weight_checker",
 				 .take = offer_sum, .optional = true,
@@ -177,13 +240,15 @@ static const struct http_dialect vllm = {
 					    "&clear_cache=false",
 				    .key = "status", .want = "paused",
 				    .ask = HO_PAUSED,
-				    .is_done = http_is_paused },
+				    .is_done = http_is_paused,
+				    .is_wanted = http_keeps_requests },
 		[HO_PAUSE_ABORT] = { .method = "POST",
 				     .path = "/pause?mode=abort"
 					     "&clear_cache=true",
 				     .key = "status", .want = "paused",
 				     .ask = HO_PAUSED,
-				     .is_done = http_is_paused },
+				     .is_done = http_is_paused,
+				     .is_wanted = http_aborts_requests },
 		[HO_FLUSH] = { .method = "POST",
 			       .path = "/reset_prefix_cache"
 				       "?reset_running_requests=true"
@@ -194,8 +259,17 @@ static const struct http_dialect vllm = {
 		[HO_FLUSH_ENCODER] = { .method = "POST",
 				       .path = "/reset_encoder_cache",
 				       .optional = true },
+		[HO_END] = { .method = "POST", .path = "/finish_weight_update",
+			     .body = http_no_body, .is_wanted = http_is_untidy,
+			     .optional = true, .soft = true, .brief = true },
+		[HO_LEAVE] = { .method = "POST",
+			       .path = "/shutdown_weight_transfer_engine",
+			       .is_wanted = http_is_untidy, .optional = true,
+			       .soft = true, .brief = true },
+		[HO_CAST] = { .is_wanted = http_casts_now },
 		[HO_LOAD] = { .method = "POST", .path = "/collective_rpc",
-			      .body = load_body, .take = take_results },
+			      .body = load_body, .take = take_results,
+			      .is_wanted = http_loads_now },
 		[HO_LOADED] = { .method = "GET", .path = "/is_paused",
 				.take = take_loaded, .optional = true },
 		[HO_SUM] = { .method = "POST", .path = "/weight_checker",
@@ -224,6 +298,7 @@ static const struct http_dialect vllm = {
 		[EC_ABORT] = resume,
 	},
 	.back = back,
+	.stay = stay,
 	.hint = "start it with VLLM_SERVER_DEV_MODE=1",
 	.reloads = reloads,
 };

@@ -160,6 +160,7 @@ enum proof_level load_proof_level(enum load_proof p);
 struct engine_live {
 	bool held;			/* a pause of ours may have reached it */
 	bool poisoned;			/* a load may have begun */
+	bool grouped;			/* our weight-update group may be left */
 	bool loaded;			/* goal->version: it says so */
 	uint8_t proof;			/* enum load_proof: ... and how */
 	uint8_t offers;			/* the best it can; of the probe */

@@ -240,6 +240,7 @@ void engine_restore(struct engine *e, const struct m_opened_engine *m)
 {
 	e->live.held |= m->held;
 	e->live.poisoned |= m->poisoned;
+	e->live.grouped |= m->grouped;
 	if (m->previous.n && !e->live.previous)
 		e->live.previous = xstrndup(m->previous.p, m->previous.n);
 }
@@ -251,7 +252,7 @@ bool engine_pulls(const struct engine *e)
 
 bool engine_casts(const struct engine *e)
 {
-	return e->alone && e->goal->plan && e->ops->kind == ENGINE_SGLANG;
+	return e->alone && e->goal->plan;
 }
 
 bool engine_is_there(const struct engine *e)

@@ -117,7 +117,46 @@ size_t nccl_cast_end(enum nccl_form form, const struct nccl_tensor *t, size_t n,
 	return from < n ? from + 1 : n;
 }
 
+static bool is_aligned(const struct nccl_tensor *t, size_t from, size_t to)
+{
+	uint64_t at = 0;
+
+	for (; from < to; from++) {
+		if (at % (st_dtype_bits(t[from].dtype) / 8) != 0)
+			return false;
+		at += t[from].bytes;
+	}
+	return true;
+}
+
+bool nccl_can_pack(const struct nccl_tensor *t, size_t n, uint64_t chunk)
+{
+	for (size_t from = 0, to; from < n; from = to) {
+		to = nccl_cast_end(NF_PACKED, t, n, from, chunk);
+		if (!is_aligned(t, from, to))
+			return false;
+	}
+	return true;
+}
+
 /* ---- calls ---- */
+
+bool nccl_sums_first(enum engine_kind kind)
+{
+	return kind == ENGINE_VLLM;
+}
+
+bool nccl_may_lack(enum nccl_call c)
+{
+	return c != NC_JOIN && c != NC_LOAD;
+}
+
+bool nccl_says_done(enum engine_kind kind, const struct doc *body)
+{
+	if (kind == ENGINE_SGLANG)
+		return doc_is_true(doc_at(body, "success"));
+	return doc_text(doc_at(body, "message")) && !doc_at(body, "error");
+}
 
 static const char *const path[][NC_N] = {
 	[ENGINE_SGLANG] = {

@@ -10,6 +10,7 @@
 #ifndef WEIR_NCCL_WIRE_H
 #define WEIR_NCCL_WIRE_H
 
+#include "common/doc.h"
 #include "common/jsonw.h"
 #include "common/safetensors.h"
 #include "pipes/msg.h"
@@ -50,6 +51,9 @@ enum nccl_form nccl_form_of(enum engine_kind kind, bool packs,
  * *after* the tensor that makes it larger than chunk bytes. */
 size_t nccl_cast_end(enum nccl_form form, const struct nccl_tensor *t,
 		     size_t n, size_t from, uint64_t chunk);
+/* Does each tensor, of a dtype that torch has, lie in its packed chunk where
+ * torch can look at it in its place? */
+bool nccl_can_pack(const struct nccl_tensor *t, size_t n, uint64_t chunk);
 /* As torch names it, or NULL: it has none. */
 const char *nccl_dtype_name(enum st_dtype d);
 
@@ -73,6 +77,12 @@ struct nccl_ask {
 	size_t ntensors;
 };
 
+/* All ranks of a group sum a float before the first broadcast. */
+bool nccl_sums_first(enum engine_kind kind);
+/* Older engines lack it. */
+bool nccl_may_lack(enum nccl_call c);
+/* Does the body of an answer to any of them say that it is done? */
+bool nccl_says_done(enum engine_kind kind, const struct doc *body);
 const char *nccl_call_path(enum engine_kind kind, enum nccl_call c);
 /* Writes the members of the body: inside of an object. */
 void nccl_call_body(enum engine_kind kind, enum nccl_call c,

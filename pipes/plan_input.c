@@ -212,31 +212,14 @@ static int open_source(struct plan_input *in, const struct plan_conf *conf,
 		      : ranks_open(&in->ranks, in->sources.v, in->sources.n);
 }
 
-/* SGLang joins a group of ours; how vLLM does, is not built. */
-static int check_casts(struct plan_input *in)
-{
-	const struct fleet *f = &in->fleet;
-
-	for (uint32_t i = 0; i < f->n; i++) {
-		if (f->engine[i].nworkers > 0)
-			continue;
-		if (f->engine[i].kind == FLEET_VLLM)
-			return log_error(E_CONFIG,
-					 "engine %s: transport nccl to a vLLM "
-					 "with a url alone is not built yet",
-					 f->engine[i].name);
-		in->is_cast = true;
-	}
-	return 0;
-}
-
 /* A server with a url alone loads whole directories, unless it pulls. */
 static int check_alone(struct plan_input *in)
 {
 	const struct fleet *f = &in->fleet;
 
-	if (strcmp(in->transport, "nccl") == 0)
-		return check_casts(in);
+	for (uint32_t i = 0; i < f->n; i++)
+		in->is_cast |= f->engine[i].nworkers == 0 &&
+			       strcmp(in->transport, "nccl") == 0;
 	if (strcmp(in->transport, "delta") != 0)
 		return 0;
 	for (uint32_t i = 0; i < f->n; i++)

@@ -168,6 +168,7 @@ int attention_append(struct buf *b, const struct engine *e,
 	m.attention.engine = *who;
 	m.attention.engine.held = e->live.held;
 	m.attention.engine.poisoned = e->live.poisoned;
+	m.attention.engine.grouped = e->live.grouped;
 	m.attention.engine.previous =
 		slice_of(e->live.previous ? e->live.previous : "");
 	m.attention.cause = slice_of(e->cause);

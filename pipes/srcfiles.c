@@ -160,21 +160,40 @@ void srcfiles_close(struct srcfiles *s)
 	*s = (struct srcfiles){ 0 };
 }
 
+static bool let_go_if_broken(struct srcfiles *s, uint32_t i)
+{
+	if (!s->leased[i] || lease_is_held(s->fd[i]))
+		return false;
+	lease_release(s->fd[i]);
+	s->leased[i] = false;
+	return true;
+}
+
 uint32_t srcfiles_watch(struct srcfiles *s)
 {
 	uint32_t broken = 0;
 
 	for (uint32_t i = 0; i < s->plan->nfiles; i++) {
-		if (!s->leased[i] || lease_is_held(s->fd[i]))
+		if (!let_go_if_broken(s, i))
 			continue;
-		lease_release(s->fd[i]);
-		s->leased[i] = false;
 		broken++;
 		log_warn("%s/%s was opened for writing; it is read a second "
 			 "time",
 			 dir_of(s, i)->path, s->plan->file[i].path);
 	}
 	return broken;
+}
+
+int srcfiles_guard(struct srcfiles *s)
+{
+	for (uint32_t i = 0; i < s->plan->nfiles; i++)
+		if (let_go_if_broken(s, i))
+			return log_error(
+				E_DATA,
+				"%s/%s was opened for writing while it was "
+				"sent; push again",
+				dir_of(s, i)->path, s->plan->file[i].path);
+	return 0;
 }
 
 int srcfiles_check(struct srcfiles *s)

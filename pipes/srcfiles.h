@@ -33,6 +33,8 @@ int srcfiles_open_at(struct srcfiles *s, const struct plan *plan,
 void srcfiles_close(struct srcfiles *s);	/* fine on a zeroed one */
 /* Lets go of leases that somebody waits for.  How many. */
 uint32_t srcfiles_watch(struct srcfiles *s);
+/* For who reads once: -E_DATA, logged, naming a file whose lease is broken. */
+int srcfiles_guard(struct srcfiles *s);
 /* Unchanged by what stat says?  0, or -E_DATA naming the file. */
 int srcfiles_check(struct srcfiles *s);
 /* Every lease has been held all the time. */

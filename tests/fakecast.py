@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A server's worker in a weight-update group, as SGLang's: it meets rank 0 at
-torch's TCPStore, gets the id there, and takes broadcasts by NCCL, which is a
-stand-in here.
+"""A server's worker in a weight-update group, as SGLang's and as vLLM's: it
+meets rank 0 at torch's TCPStore, gets the id there, and takes broadcasts by
+NCCL, which is a stand-in here.
 
-    fakecast.py CHECKPOINT      "NAME SHA256" of each tensor, sorted
+    fakecast.py CHECKPOINT      "NAME DTYPE SHAPE SHA256" of each tensor, sorted
 
 WEIR_STANDIN says where the stand-ins are.
 """
@@ -11,16 +11,21 @@ import ctypes
 import glob
 import hashlib
 import json
+import math
 import os
 import socket
 import struct
 import sys
-import time
 
 BITS = {"bool": 8, "uint8": 8, "int8": 8, "float8_e5m2": 8,
         "float8_e4m3fn": 8, "int16": 16, "float16": 16, "bfloat16": 16,
         "int32": 32, "float32": 32, "int64": 64, "float64": 64}
-UINT8 = 1
+UINT8, FLOAT32 = 1, 7
+PACKING = ("packed", "packed_buffer_size_bytes", "packed_num_buffers")
+TORCH = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E5M2": "float8_e5m2",
+         "F8_E4M3": "float8_e4m3fn", "I16": "int16", "F16": "float16",
+         "BF16": "bfloat16", "I32": "int32", "F32": "float32",
+         "I64": "int64", "F64": "float64"}
 
 
 class Store:
@@ -65,6 +70,7 @@ class Worker:
     def __init__(self, ask):
         self.ask = ask
         self.comm = None
+        self.casts = []     # bytes of each broadcast
         self.store = Store(ask["master_address"], ask["master_port"])
 
     def load(self):
@@ -78,59 +84,83 @@ class Worker:
         if result != 0:
             raise OSError(f"{what}: {result}")
 
+    def id(self):
+        group = self.ask["group_name"]
+        return self.store.get(f"/{group}/{group}//cuda//0".encode())
+
     def join(self):
         self.load()
-        group = self.ask["group_name"]
-        data = self.store.get(f"/{group}/{group}//cuda//0".encode())
+        data = self.id()
         raw, self.comm = Id(), ctypes.c_void_p()
         assert len(data) == ctypes.sizeof(raw)
         ctypes.memmove(ctypes.byref(raw), data, len(data))
         self.must(self.nccl.ncclCommInitRankConfig(
             ctypes.byref(self.comm), self.ask["world_size"], raw,
             self.ask["rank_offset"], None), "ncclCommInitRankConfig")
-        state = ctypes.c_int(7)
-        end = time.monotonic() + 30
-        while state.value == 7 and time.monotonic() < end:
-            time.sleep(0.001)
-            self.must(self.nccl.ncclCommGetAsyncError(
-                self.comm, ctypes.byref(state)), "ncclCommGetAsyncError")
-        self.must(state.value, "init")
+        self.check()
         self.stream = ctypes.c_void_p()
         self.must(self.cuda.cudaStreamCreateWithFlags(
             ctypes.byref(self.stream), 1), "cudaStreamCreateWithFlags")
 
-    def receive(self, n):
-        if self.comm is None:
-            self.join()
-        memory, out = ctypes.c_void_p(), ctypes.create_string_buffer(n)
+    def check(self):
+        """All that was done in the group went well."""
+        state = ctypes.c_int()
+        self.must(self.nccl.ncclCommGetAsyncError(
+            self.comm, ctypes.byref(state)), "ncclCommGetAsyncError")
+        self.must(state.value, "the group")
+
+    def allocate(self, n):
+        memory = ctypes.c_void_p()
         self.must(self.cuda.cudaMalloc(ctypes.byref(memory),
                                        ctypes.c_size_t(n)), "cudaMalloc")
+        return memory
+
+    def receive(self, n):
+        """One broadcast."""
+        if n == 0:
+            return b""
+        if self.comm is None:
+            self.join()
+        memory, out = self.allocate(n), ctypes.create_string_buffer(n)
         self.must(self.nccl.ncclBroadcast(
             memory, memory, ctypes.c_size_t(n), UINT8, 0, self.comm,
             self.stream), "ncclBroadcast")
         self.must(self.cuda.cudaMemcpyAsync(
             out, memory, ctypes.c_size_t(n), 2, self.stream), "cudaMemcpyAsync")
         self.must(self.cuda.cudaStreamSynchronize(self.stream), "synchronize")
+        self.check()
         self.must(self.cuda.cudaFree(memory), "cudaFree")
+        self.casts.append(n)
         return out.raw
+
+    def receive_all(self, tensors):
+        """Those of one broadcast."""
+        whole, at, out = self.receive(sum(t[3] for t in tensors)), 0, {}
+        for name, dtype, shape, n in tensors:
+            assert at % (BITS[dtype] // 8) == 0, f"{name} is not aligned"
+            out[name] = (dtype, shape, whole[at:at + n])
+            at += n
+        return out
+
+    def receive_each(self, tensors):
+        return {name: (dtype, shape, self.receive(n))
+                for name, dtype, shape, n in tensors}
+
+    @staticmethod
+    def tensors(ask, dtypes):
+        """(name, dtype, shape, bytes) of each."""
+        assert len(ask["names"]) == len(ask[dtypes]) == len(ask["shapes"])
+        return [(name, dtype, shape, math.prod(shape) * BITS[dtype] // 8)
+                for name, dtype, shape in zip(ask["names"], ask[dtypes],
+                                              ask["shapes"])]
 
     def take(self, ask):
         """What one call brings, by name."""
-        sizes = []
-        for dtype, shape in zip(ask["dtypes"], ask["shapes"]):
-            n = BITS[dtype] // 8
-            for dim in shape:
-                n *= dim
-            sizes.append(n)
-        if ask.get("load_format") == "flattened_bucket":
-            assert len(set(ask["dtypes"])) == 1
-            whole, at, out = self.receive(sum(sizes)), 0, {}
-            for name, n in zip(ask["names"], sizes):
-                out[name] = whole[at:at + n]
-                at += n
-            return out
-        return {name: self.receive(n) if n else b""
-                for name, n in zip(ask["names"], sizes)}
+        tensors = self.tensors(ask, "dtypes")
+        if ask.get("load_format") != "flattened_bucket":
+            return self.receive_each(tensors)
+        assert len(set(ask["dtypes"])) == 1
+        return self.receive_all(tensors)
 
     def leave(self):
         if self.comm is not None:
@@ -138,9 +168,53 @@ class Worker:
         self.store.sock.close()
 
 
+# ncclUniqueId as vLLM pickles it: what stands around its bytes.
+PICKLED = (b"\x80\x04\x95\xec\x00\x00\x00\x00\x00\x00\x00\x8c\x07_ctypes",
+           b"\x94\x86\x94\x86\x94R\x94.")
+
+
+class EagerWorker(Worker):
+    """As vLLM's: it joins when it is told where, and sums a float then."""
+
+    def __init__(self, ask, packing):
+        super().__init__(ask)
+        self.packing = packing      # None: each call says it
+        self.join()
+        memory = self.allocate(4)
+        self.must(self.nccl.ncclAllReduce(
+            memory, memory, ctypes.c_size_t(1), FLOAT32, 0, self.comm,
+            self.stream), "ncclAllReduce")
+        self.must(self.cuda.cudaStreamSynchronize(self.stream), "synchronize")
+        self.check()
+
+    def id(self):
+        data = self.store.get(b"/broadcast_from/0/0")
+        head, tail = PICKLED
+        assert data.startswith(head) and data.endswith(tail)
+        return data[-128 - len(tail):-len(tail)]
+
+    def take(self, ask):
+        ask, packing = dict(ask), self.packing
+        if packing is None:
+            packing = {k: ask.pop(k) for k in PACKING if k in ask}
+        assert set(ask) == {"names", "dtype_names", "shapes"}, "unknown keys"
+        tensors = self.tensors(ask, "dtype_names")
+        if not packing.get("packed"):
+            return self.receive_each(tensors)
+        out, chunk, n = {}, [], 0
+        for t in tensors:
+            chunk.append(t)
+            n += t[3]
+            if n > packing["packed_buffer_size_bytes"]:
+                out.update(self.receive_all(chunk))
+                chunk, n = [], 0
+        out.update(self.receive_all(chunk))
+        return out
+
+
 def lines(tensors):
-    return [f"{name} {hashlib.sha256(data).hexdigest()}"
-            for name, data in sorted(tensors.items())]
+    return [f"{name} {dtype} {shape} {hashlib.sha256(data).hexdigest()}"
+            for name, (dtype, shape, data) in sorted(tensors.items())]
 
 
 def main(checkpoint):
@@ -151,7 +225,8 @@ def main(checkpoint):
             header, data = json.loads(f.read(n)), f.read()
         header.pop("__metadata__", None)
         for name, t in header.items():
-            tensors[name] = data[slice(*t["data_offsets"])]
+            tensors[name] = (TORCH[t["dtype"]], t["shape"],
+                             data[slice(*t["data_offsets"])])
     print("\n".join(lines(tensors)))
 
 

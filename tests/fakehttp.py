@@ -79,9 +79,15 @@ class State:
 
     def __init__(self, args):
         self.args = args
+        self.scheduler = threading.Lock()
+        self.workers = {}
         self.start()
 
     def start(self):
+        with self.scheduler:
+            for worker in self.workers.values():
+                worker.leave()
+        self.workers = {}           # by their groups' names
         self.label = "default"
         self.path = self.args.path
         self.paused = False
@@ -204,7 +210,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         "sglang": ("model_info", "server_info", "ready", "weights_checker",
                    "begin_weight_update", "end_weight_update"),
         "vllm": ("weight_info", "update_weight_version", "is_paused",
-                 "weight_checker", "is_sleeping", "reset_encoder_cache"),
+                 "weight_checker", "is_sleeping", "reset_encoder_cache",
+                 "shutdown_weight_transfer_engine"),
     }
 
     def info(self):
@@ -275,49 +282,78 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return 200, {"success": True, "message": "Success"}
         return ("POST",), run
 
-    # A group, and what comes by it: DIR/NAME.got has what was loaded last.
+    # A group, and what comes by it: DIR/NAME.got has what was loaded last,
+    # DIR/NAME.casts the bytes of each broadcast.
+
+    def scheduled(self, fn):
+        """One call at a time; what it fails with is said."""
+        with self.state.scheduler:
+            try:
+                fn()
+            except (OSError, AssertionError) as e:
+                if self.state.args.kind == "sglang":
+                    return 400, {"success": False, "message": str(e)}
+                return 500, {"error": {"message": str(e), "code": 500,
+                                       "type": "InternalServerError"}}
+        if self.state.args.kind == "sglang":
+            return 200, {"success": True, "message": ""}
+        return 200, {"message": "done"}
+
+    def scheduled_post(self, fn):
+        return ("POST",), lambda: self.scheduled(fn)
+
+    def join(self, name, make):
+        assert name not in self.state.workers, name + " has been created"
+        self.state.workers[name] = make()
+
+    def leave(self, name):
+        assert name in self.state.workers, "the group does not exist"
+        self.state.workers.pop(name).leave()
+
+    def begin_update(self):
+        assert self.state.update is None, "an update is already open"
+        self.state.update = {}
+
+    def end_update(self):
+        assert self.state.update is not None, "no update is open"
+        self.state.update = None
+
+    def take(self, name, ask):
+        import fakecast
+        args, update = self.state.args, self.state.update
+        assert name in self.state.workers, "no group " + name
+        assert update is not None, "no update is open"
+        worker = self.state.workers[name]
+        update.update(worker.take(ask))
+        self.state.sums = got = fakecast.lines(update)
+        for end, lines in ("got", got), ("casts", worker.casts):
+            with open(os.path.join(args.dir, args.name + "." + end), "w",
+                      encoding="utf-8") as f:
+                f.writelines(f"{line}\n" for line in lines)
 
     def sglang_init_weights_update_group(self):
-        def run():
-            import fakecast
-            self.state.worker = fakecast.Worker(json.loads(self.body))
-            return 200, {"success": True, "message": "Succeeded."}
-        return ("POST",), run
+        import fakecast
+        q = json.loads(self.body or "{}")
+        return self.scheduled_post(lambda: self.join(
+            q["group_name"], lambda: fakecast.Worker(q)))
+
+    def sglang_destroy_weights_update_group(self):
+        return self.scheduled_post(
+            lambda: self.leave(json.loads(self.body)["group_name"]))
 
     def sglang_begin_weight_update(self):
-        def run():
-            self.state.update = {}
-            return 200, {"success": True, "message": ""}
-        return ("POST",), run
+        return self.scheduled_post(self.begin_update)
+
+    def sglang_end_weight_update(self):
+        return self.scheduled_post(self.end_update)
 
     def sglang_update_weights_from_distributed(self):
         def run():
-            import fakecast
-            args = self.state.args
-            if self.state.update is None and not args.old:
-                return 400, {"success": False, "message": "not begun"}
-            self.state.update = self.state.update or {}
             q = json.loads(self.body)
-            self.state.update.update(self.state.worker.take(q))
-            self.state.sums = got = fakecast.lines(self.state.update)
-            with open(os.path.join(args.dir, args.name + ".got"), "w",
-                      encoding="utf-8") as f:
-                f.write("\n".join(got) + "\n")
-            return 200, {"success": True, "message": "Succeeded."}
-        return ("POST",), run
-
-    def sglang_end_weight_update(self):
-        def run():
-            self.state.update = None
-            return 200, {"success": True, "message": ""}
-        return ("POST",), run
-
-    def sglang_destroy_weights_update_group(self):
-        def run():
-            self.state.worker.leave()
-            self.state.update = None
-            return 200, {"success": True, "message": ""}
-        return ("POST",), run
+            if self.state.args.old and self.state.update is None:
+                self.state.update = {}
+            self.take(q["group_name"], q)
+        return self.scheduled_post(run)
 
     def sglang_weights_checker(self):
         return ("GET", "POST"), lambda: (
@@ -389,6 +425,54 @@ class Handler(http.server.BaseHTTPRequestHandler):
                                    "type": "InternalServerError",
                                    "code": 500}}
         return ("POST",), run
+
+    # vLLM's group has no name.
+
+    def vllm_get_world_size(self):
+        return ("GET",), lambda: (200, {"world_size": 1})
+
+    def vllm_server_info(self):
+        how = {"backend": "nccl"} if self.state.args.cast else None
+        return ("GET",), lambda: (
+            200, {"vllm_config": {"weight_transfer_config": how}})
+
+    def vllm_init_weight_transfer_engine(self):
+        def run():
+            import fakecast
+            assert self.state.args.cast, "Weight transfer not configured"
+            q = json.loads(self.body)["init_info"]
+            packing = {k: q[k] for k in fakecast.PACKING if k in q}
+            assert set(q) - set(packing) == {
+                "master_address", "master_port", "rank_offset", "world_size"}
+            if self.state.args.old:
+                assert not packing, "unknown keys"
+                packing = None
+            if "" in self.state.workers:
+                self.leave("")
+            self.join("", lambda: fakecast.EagerWorker(q, packing))
+        return self.scheduled_post(run)
+
+    def vllm_shutdown_weight_transfer_engine(self):
+        def run():
+            assert self.state.update is None, "during a weight update"
+            if "" in self.state.workers:
+                self.leave("")
+        return self.scheduled_post(run)
+
+    def vllm_start_weight_update(self):
+        return self.scheduled_post(self.begin_update)
+
+    def vllm_finish_weight_update(self):
+        return self.scheduled_post(self.end_update)
+
+    def vllm_update_weights(self):
+        def run():
+            try:
+                self.take("", json.loads(self.body)["update_info"])
+            except (OSError, AssertionError):
+                self.state.update = None
+                raise
+        return self.scheduled_post(run)
 
     def vllm_weight_checker(self):
         return ("POST",), lambda: (200, {"checksums": self.state.sums})

@@ -93,10 +93,32 @@ order() {
 		-e 's#^([^ ]*) POST /reset_(mm|encoder)_cache.*#\1 \2#' \
 		-e 's#^([^ ]*) POST /pull_weights.*#\1 pull#' \
 		-e 's#^([^ ]*) POST /update_weights_from_distrib.*#\1 cast#' \
-		-e 's#^([^ ]*) POST /(init|destroy)_weights_upd.*#\1 \2#' \
-		-e 's#^([^ ]*) POST /(begin|end)_weight_update.*#\1 \2#' \
+		-e 's#^([^ ]*) POST /update_weights .*#\1 cast#' \
+		-e 's#^([^ ]*) POST /(init|destroy)_weights?_.*#\1 \2#' \
+		-e 's#^([^ ]*) POST /shutdown_weight_tr.*#\1 destroy#' \
+		-e 's#^([^ ]*) POST /(begin|start)_weight_update.*#\1 begin#' \
+		-e 's#^([^ ]*) POST /(end|finish)_weight_update.*#\1 end#' \
 		-e 's#^([^ ]*) POST /(update_weights_from|collective).*#\1 load#' \
 		-e 's#^([^ ]*) POST /weights?_checker.*#\1 sum#' \
 		-e 's#^([^ ]*) POST /update_weight_version.*#\1 label#' \
 		-e 's#^([^ ]*) POST /(continue_generation|resume).*#\1 resume#'
 }
+
+# add_alone NAME KIND [OPTION]...: a new server in the fleet, by its url, and
+# ${MORE:-}, alone.
+add_alone() {
+	[ -s "$T/fleet.yaml" ] || echo "engines:" >"$T/fleet.yaml"
+	serve "$@"
+	printf '  - {name: %s, kind: %s, url: "%s"%s}\n' "$1" "$2" \
+		"$(cat "$T/$1.url")" "${MORE:-}" >>"$T/fleet.yaml"
+}
+
+# published N: the push that was run has published version N.
+published() {
+	[ "$status" -eq 0 ] || echo "$stderr" >&2
+	assert_equal "$status" 0
+	decided "$1"
+}
+
+# is_kept_paused NAME: the last thing it was asked is not to resume.
+is_kept_paused() { ! order "^$1 " | tail -n 1 | grep -q resume; }

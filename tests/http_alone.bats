@@ -3,7 +3,7 @@
 # Servers with a url alone: no store beside them, they load the source's
 # directory itself.
 
-load fleet
+load cases
 load http
 
 # alone NAME=KIND...: servers and a fleet of them.
@@ -19,9 +19,7 @@ alone() {
 				"$name" "$T/$name.sock" >>"$T/fleet.yaml"
 			continue
 		fi
-		serve "$name" "$kind" "${SERVE[@]}"
-		printf '  - {name: %s, kind: %s, url: "%s"}\n' "$name" \
-			"$kind" "$(cat "$T/$name.url")" >>"$T/fleet.yaml"
+		add_alone "$name" "$kind" "${SERVE[@]}"
 	done
 }
 
@@ -37,9 +35,7 @@ try() {
 
 publish() {
 	try "$@"
-	[ "$status" -eq 0 ] || echo "$stderr" >&2
-	assert_equal "$status" 0
-	decided "$1"
+	published "$1"
 }
 
 @test "a url alone: the source itself is loaded, beside a native engine" {
@@ -150,6 +146,31 @@ s resume"
 	[[ "$stderr" == *"but "*"in version 1, which engine a serves"* ]]
 	run order
 	assert_output ""
+}
+
+# Version 1 with one thing changed is refused, and nobody is asked anything.
+is_another_model() {
+	run --separate-stderr push "$T/bad" --accept-proof sampled
+	assert_equal "$status" 65
+	[[ "$stderr" == *"$1"*"version 1, which engine "* ]] ||
+		echo "$stderr" >&2
+	[[ "$stderr" == *"$1"*"version 1, which engine "* ]]
+	run order
+	assert_output ""
+	rm -r "$T/bad"
+}
+
+@test "MD-01 MD-04 MD-08 a url alone: a head that is missing, other names, another dtype" {
+	alone s=sglang v=vllm
+	tensors "$T/v1" model.norm.w:BF16:8 lm_head.weight:BF16:64,8
+	publish 1
+	: >"$T/calls"
+	tensors "$T/bad" model.norm.w:BF16:8
+	is_another_model lm_head.weight
+	tensors "$T/bad" norm.w:BF16:8 lm_head.weight:BF16:64,8
+	is_another_model '"norm.w"'
+	tensors "$T/bad" model.norm.w:F32:8 lm_head.weight:BF16:64,8
+	is_another_model '"model.norm.w"'
 }
 
 @test "VF-05 a url alone: back to the source of before, if nobody touched it" {

@@ -106,7 +106,57 @@ static void test_forms(void)
 	ok(!nccl_dtype_name(st_dtype_of(SLICE("F9_X"))), "of no dtype");
 }
 
+/* In a chunk of 16 bytes. */
+static void check_packs(const struct nccl_tensor *t, size_t n, bool want)
+{
+	ok(nccl_can_pack(t, n, 16) == want, "%zu tensors %s", n,
+	   want ? "lie in their chunks as they may" : "lie askew");
+}
+
+static void test_alignment(void)
+{
+	const struct nccl_tensor askew[] = { tensor(ST_U8, 3),
+					     tensor(ST_F32, 4) };
+	const struct nccl_tensor straight[] = {
+		tensor(ST_BF16, 2),
+		tensor(ST_BF16, 6),
+		tensor(ST_F64, 16),
+		/* The next chunk: */
+		tensor(ST_U8, 17),
+		tensor(ST_F64, 8),
+	};
+
+	check_packs(askew, 1, true);
+	check_packs(askew, 2, false);
+	check_packs(straight, COUNT(straight), true);
+	check_packs(straight, 0, true);
+}
+
 /* ---- calls ---- */
+
+static void check_answer(enum engine_kind kind, const char *body, bool want)
+{
+	struct doc *d = doc_parse(slice_of(body));
+
+	ok(nccl_says_done(kind, d) == want, "%s", body);
+	doc_free(d);
+}
+
+static void test_answers(void)
+{
+	check_answer(ENGINE_SGLANG, "{\"success\":true}", true);
+	check_answer(ENGINE_SGLANG, "{\"success\":false}", false);
+	check_answer(ENGINE_SGLANG, "{\"message\":\"all is well\"}", false);
+	check_answer(ENGINE_VLLM, "{\"message\":\"Weights updated\"}", true);
+	check_answer(ENGINE_VLLM, "{\"message\":\"no\",\"error\":{}}", false);
+	check_answer(ENGINE_VLLM, "{}", false);
+	check_answer(ENGINE_VLLM, "<html>", false);
+	ok(nccl_sums_first(ENGINE_VLLM) && !nccl_sums_first(ENGINE_SGLANG),
+	   "vLLM warms up");
+	ok(!nccl_may_lack(NC_JOIN) && !nccl_may_lack(NC_LOAD) &&
+		   nccl_may_lack(NC_BEGIN) && nccl_may_lack(NC_LEAVE),
+	   "what has to be there");
+}
 
 static void check_body(enum engine_kind kind, enum nccl_call c,
 		       const struct nccl_ask *a, const char *want)
@@ -189,6 +239,8 @@ int main(void)
 	test_value();
 	test_casts();
 	test_forms();
+	test_alignment();
+	test_answers();
 	test_bodies();
 	return tap_done();
 }
