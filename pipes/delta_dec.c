@@ -9,8 +9,7 @@
 #include <string.h>
 
 #define ELEMENT_MAX 8u		   /* bytes; a piece ends between two */
-#define ROOM (DELTA_PIECE + XPAGE) /* for a piece from anywhere in a page on \
-				    */
+#define ROOM (DELTA_PIECE + XPAGE) /* of a piece from anywhere in a page on */
 
 _Static_assert(DEC_POINTS * 5 <= DELTA_PIECE, "they fit in work");
 

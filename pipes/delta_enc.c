@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROOM (DELTA_PIECE + XPAGE) /* for a piece from anywhere in a page on \
-				    */
+#define ROOM (DELTA_PIECE + XPAGE) /* of a piece from anywhere in a page on */
 #define WORK (5 * DELTA_PIECE)	   /* positions and values of a piece */
 
 _Static_assert(DIGEST_LEAF % DELTA_PIECE == 0, "a piece is in one leaf");

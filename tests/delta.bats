@@ -543,15 +543,18 @@ with_fault() {
 # is_like A B: the same names and bytes, but for the mark.
 is_like() { diff -r -x .weir-version "$1" "$2" >"$T/differ"; }
 
-@test "I9 apply: each call fails once; old or new, said, and mended" {
-	local kind n met=()
+@test "I9 apply: calls fail, one at a time; old or new, said, and mended" {
+	local kind n step met=()
 
 	skip_if_sanitized	# which must be loaded first
 	mkckpt "$D/v1" --size 40KiB --layers 1 --shards 2
 	mkstep --part 0.1 --only layers "$D/v1" "$D/v2"
 	make_delta "$D/v1" "$D/v2" "$D/d" 1 2
 	for kind in open create read write space fsync rename link mkdir mmap; do
-		for ((n = 1; ; n++)); do
+		# Of those that there are many of, some.
+		step=1
+		[[ $kind != @(open|read) ]] || step=15
+		for ((n = 1; ; n += step)); do
 			rm -rf "$D/got"
 			cp -r "$D/v1" "$D/got"
 			with_fault "$kind" "$n" weir-delta apply -q "$D/d" \
