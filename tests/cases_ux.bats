@@ -57,8 +57,8 @@ all_end() {
 		kill -KILL "$(pid_of $dead)"
 		wait_for is_dead "$(pid_of $dead)"
 		for name in plan admit transfer commit; do
-			wait_for is_dead "$(pid_of $name)" || fail "$dead: $name"
-			run ! wait "$(pid_of $name)"
+			ends "$(pid_of $name)" || fail "$dead: $name goes on"
+			[ "$status" -ne 0 ] || fail "$dead: $name says 0"
 		done
 		rm "$T/hold"
 		not_staged() { [ -z "$(ls -A "$T/a/staging")" ]; }
@@ -394,7 +394,8 @@ told_by_watch() {
 	for stage in admit transfer commit; do
 		run --separate-stderr timeout 30 bash -c \
 			"weir-$stage --registry '$T/registry' <&-"
-		[ "$status" -ge 64 ] && [ "$status" -le 78 ]
+		[ "$status" -ge 64 ]
+		[ "$status" -le 78 ]
 		assert_equal "${#stderr_lines[@]}" 1
 		[[ $stderr != *BUG* ]]
 	done

@@ -134,7 +134,8 @@ load cases
 	run -1 grep -v versions/000002 "$T/resumed"
 	rm "$T/broken"
 	push "$T/two" >/dev/null 2>&1
-	holds a "$T/two" && holds b "$T/two"
+	holds a "$T/two"
+	holds b "$T/two"
 }
 
 @test "VF-06 VF-13 an older number is refused, and both are named" {

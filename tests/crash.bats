@@ -28,7 +28,8 @@ held_push() {
 
 all_serve() {
 	assert_equal "$(serving a) $(serving b)" "$1 $1"
-	holds a "$2" && holds b "$2"
+	holds a "$2"
+	holds b "$2"
 }
 
 assert_old() {
@@ -47,7 +48,8 @@ assert_heals() {
 	rm -f "$T/hold"
 	run --separate-stderr push "$T/two"
 	assert_success
-	holds a "$T/two" && holds b "$T/two"
+	holds a "$T/two"
+	holds b "$T/two"
 	assert_clean_runs
 	assert_not_exist "$T/registry/open"
 }
@@ -85,7 +87,8 @@ codes_of_hand() { tail -n 1 "$T/hand.out"; }
 		wait_for test -e "$(newest_run)/${pair#*,}.2"
 		rm "$T/hold"
 		ends_with 0 push
-		holds a "$T/two" && holds b "$T/two"
+		holds a "$T/two"
+		holds b "$T/two"
 		assert_clean_runs
 	done
 }
@@ -211,7 +214,8 @@ programs() {
 		transfer) assert_equal "$(codes_of_hand)" "0 0 76 0" ;;
 		commit) assert_equal "$(codes_of_hand)" "0 0 0 76" ;;
 		esac
-		holds a "$T/two" && holds b "$T/two"
+		holds a "$T/two"
+		holds b "$T/two"
 		assert_clean_runs
 	done
 }
@@ -613,7 +617,8 @@ kill_run() {
 		wait_for test -e "$(newest_run)/$stage.2"
 		rm "$T/hold"
 		ends_with 0 push
-		holds a "$T/one" && holds b "$T/one"
+		holds a "$T/one"
+		holds b "$T/one"
 		push "$T/two" 2>/dev/null
 		push "$T/two" 2>/dev/null
 	done

@@ -86,12 +86,14 @@ fails() {
 	run --separate-stderr disk_push "$T/one"
 	assert_success
 	assert_output --partial "version 1 published"
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 	is_copy "$T/one" 1
 	run --separate-stderr disk_push "$T/two"
 	assert_success
 	assert_equal "$(serving a) $(serving b)" "2 2"
-	holds a "$T/two" && holds b "$T/two"
+	holds a "$T/two"
+	holds b "$T/two"
 	is_copy "$T/two" 2
 	assert_clean_runs
 }
@@ -123,7 +125,9 @@ fails() {
 	engines a b c
 	fleet a b c
 	disk_push "$T/one" --max-inflight-engine-groups 1
-	holds a "$T/one" && holds b "$T/one" && holds c "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
+	holds c "$T/one"
 	run grep -o '"event":"\(sealed\|wave_complete\)"' "$(newest_run)/events"
 	assert_equal "$(grep -c wave_complete <<<"$output")" 3
 	assert_equal "$(uniq <<<"$output" | wc -l)" 6
@@ -359,12 +363,14 @@ one_error() {
 	run --separate-stderr delta_push "$T/two" --max-inflight-engine-groups 1
 	assert_success
 	is_diff 2
-	holds a "$T/two" && holds b "$T/two"
+	holds a "$T/two"
+	holds b "$T/two"
 	[ ! -e "$T/a/current/.weir-version" ]
 	for encoding in overwrite sparse auto; do
 		touch_up one "$encoding" "${#encoding}0"
 		delta_push "$T/$encoding" --delta-encoding "$encoding"
-		holds a "$T/$encoding" && holds b "$T/$encoding"
+		holds a "$T/$encoding"
+		holds b "$T/$encoding"
 	done
 	weir-delta inspect "$(vdir 5)"
 	is_diff 5

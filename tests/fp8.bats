@@ -53,12 +53,15 @@ installed() {
 	run --separate-stderr push "$T/one" --max-inflight-engine-groups 2
 	assert_success
 	right "$T/one" a
-	same a b && same a c && same a d
+	same a b
+	same a c
+	same a d
 	run weir-status --registry "$T/registry" --fleet "$T/fleet.yaml"
 	assert_success
 	push "$T/two" --max-inflight-engine-groups 2 >"$T/out" 2>&1
 	right "$T/two" b
-	same a b && same a d
+	same a b
+	same a d
 	push "$T/one" >"$T/out" 2>&1
 	right "$T/one" c
 	assert_equal "$(installed 3 a)" "$(installed 1 a)"

@@ -37,11 +37,13 @@ gpush() { push "$@" --transport nccl; }
 	run --separate-stderr gpush "$T/one" --bucket-size 512KiB
 	assert_success
 	assert_output --partial "version 1 published"
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 	run --separate-stderr gpush "$T/two" --bucket-size 512KiB \
 		--max-inflight-engine-groups 1
 	assert_success
-	holds a "$T/two" && holds b "$T/two"
+	holds a "$T/two"
+	holds b "$T/two"
 	assert_clean_runs
 }
 
@@ -212,7 +214,8 @@ fails_early() {
 	stop b
 	gpu_engine b 2
 	gpush "$T/one" >/dev/null 2>&1
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 }
 
 @test "nccl: no memory on the device, and a device that fails for good" {
@@ -319,5 +322,6 @@ acked_buckets() {
 	wait_for acked_buckets 7
 	kill -KILL "$(pid_in_run transfer.1)"
 	ends_with 0 push
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 }

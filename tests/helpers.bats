@@ -121,3 +121,13 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$T/run/s"
 	[ "$status" -eq 0 ]
 	assert_line "1 passed, 0 failed"
 }
+
+# In front of && a failure ends nothing, and run waits in a subshell, for what
+# is no child of that.
+@test "no suite has an assertion that cannot fail" {
+	local one='(holds|same|cmp|contains|decided|assert_[a-z_]+|\[)'
+
+	run grep -nE -e "^	+$one [^|]* && $one " \
+		-e '^	+run [^|]*wait [^|]*pid' "$SRC"/tests/*.bats
+	assert_output ""
+}

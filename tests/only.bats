@@ -58,7 +58,8 @@ lagging_b() {
 	assert_equal "$(md5sum "$T/a/fence")" "$fence"
 	checkpoint "$T/three" --size 1MiB --shards 2 --seed 3
 	push "$T/three" >/dev/null 2>&1
-	holds a "$T/three" && holds b "$T/three"
+	holds a "$T/three"
+	holds b "$T/three"
 }
 
 @test "--only: a new engine joins, from a fleet file or an endpoint" {
@@ -188,7 +189,8 @@ lagging_b() {
 		--engine "ipc://$T/engine-0.sock" \
 		--engine "native=ipc://$T/engine-1.sock"
 	assert_success
-	holds engine-0 "$T/one" && holds engine-1 "$T/one"
+	holds engine-0 "$T/one"
+	holds engine-1 "$T/one"
 	fleet engine-0 engine-1
 	run --separate-stderr weir-push --source "$T/one" \
 		--registry "$T/registry" --fleet - <"$T/fleet.yaml"

@@ -12,11 +12,13 @@ load fleet
 	run --separate-stderr push "$T/one" --bucket-size 1MiB
 	assert_success
 	assert_output --partial "version 1 published"
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 	run --separate-stderr push "$T/two" --bucket-size 1MiB
 	assert_success
 	assert_equal "$(serving a) $(serving b)" "2 2"
-	holds a "$T/two" && holds b "$T/two"
+	holds a "$T/two"
+	holds b "$T/two"
 	assert_clean_runs
 }
 
@@ -28,7 +30,8 @@ load fleet
 		"--max-inflight-engine-groups 1" "" >"$T/out"
 	assert_equal "${codes[*]}" "0 0 0 0"
 	assert_file_contains "$T/out" "version 1 published"
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 	assert_clean_runs
 }
 
@@ -371,12 +374,15 @@ kill_stage_once() {
 	ends_with 2 push
 	assert_file_contains "$T/push.err" "engine a.*closed its connection"
 	assert_equal "$(serving b) $(serving c)" "1 1"
-	holds b "$T/one" && holds c "$T/one"
+	holds b "$T/one"
+	holds c "$T/one"
 	run decided 2
 	assert_failure
 	engine a
 	push "$T/two"
-	holds a "$T/two" && holds b "$T/two" && holds c "$T/two"
+	holds a "$T/two"
+	holds b "$T/two"
+	holds c "$T/two"
 }
 
 @test "FL-09 a failed wave: later waves are sent no load" {

@@ -387,7 +387,8 @@ assert buckets[1:] == [(w, 1536) for w in want], buckets'
 	ends_with 3 push
 	assert_file_contains "$T/push.err" "engine b"
 	all_hold two 2 a
-	holds b.0 "$T/one.0" && holds b.1 "$T/one.1"
+	holds b.0 "$T/one.0"
+	holds b.1 "$T/one.1"
 	# Back again, it catches up with all others.
 	worker b 1
 	run --separate-stderr ranked_push

@@ -63,7 +63,8 @@ inode() { stat -c %i "$T/$1/$2"; }
 	assert_equal "$(serving a) $(serving b)" "4 4"
 	cmp "$T/one/model-00001-of-00002.safetensors" \
 		"$T/b/current/model-00001-of-00002.safetensors"
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 	assert_equal "$(sent)" "$(du -bc "$T/one"/* | tail -n 1 | cut -f 1)"
 	assert_clean_runs
 }
@@ -81,7 +82,8 @@ inode() { stat -c %i "$T/$1/$2"; }
 	# An event told again to a stage counts once.
 	[[ $stderr == *"(2 of 2)"* && $stderr != *"(3 of 2)"* ]]
 	assert_equal "$(serving a) $(serving b)" "4 4"
-	holds a "$T/kept" && holds b "$T/kept"
+	holds a "$T/kept"
+	holds b "$T/kept"
 	# Only b was sent anything.
 	assert_equal "$(sent)" "$(du -bc "$T/kept"/* | tail -n 1 | cut -f 1)"
 	assert_equal "$(stat -c %h "$T/b/current/config.json")" 1
@@ -124,7 +126,8 @@ inode() { stat -c %i "$T/$1/$2"; }
 	spoil "$T/a/versions/000001/model-00001-of-00002.safetensors" 4096
 	run --separate-stderr rollback
 	assert_success
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 	assert_file_contains "$T/a.err" "is kept here, but"
 	assert_equal "$(sent)" "$(du -bc "$T/one"/* | tail -n 1 | cut -f 1)"
 }
@@ -203,7 +206,8 @@ inode() { stat -c %i "$T/$1/$2"; }
 	checkpoint "$T/two" --size 256KiB --seed 2
 	push "$T/two" >/dev/null 2>&1
 	# There and back again, and then once more the same.
-	rollback >/dev/null 2>&1 && holds a "$T/one"
+	rollback >/dev/null 2>&1
+	holds a "$T/one"
 	weir rollback --registry "$T/registry" >/dev/null 2>&1
 	holds a "$T/two"
 	rollback --to 2 --weight-version 57 >/dev/null 2>&1
