@@ -4,6 +4,22 @@
 
 load fleet
 
+@test "README: the pipeline by hand runs" {
+	checkpoint "$T/ckpt" --size 1MiB --seed 1
+	awk '/^```sh$/ { text = ""; on = 1; next }
+		/^```$/ { if (on && text ~ /weir-plan/) printf "%s", text; on = 0 }
+		on { text = text $0 "\n" }' "$SRC/README.md" |
+		sed "s,/dev/shm,$T,; s,/path/to/checkpoint,$T/ckpt," >"$T/script"
+	# shellcheck disable=SC2016 # of the script
+	echo 'kill $(jobs -p); wait || :' >>"$T/script"
+	cd "$T"
+	timeout 60 bash -euo pipefail "$T/script" >"$T/out" 2>"$T/err" \
+		</dev/null || fail "$(cat "$T/out" "$T/err")"
+	contains "$T/out" "version 1 published: 2 engines"
+	cmp "$T/ckpt/model.safetensors" "$T/rollout-1/current/model.safetensors"
+	rm -r "$T/tmp"/*
+}
+
 # The sh blocks of a document, in order, as one script.
 examples() {
 	awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$1"
