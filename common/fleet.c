@@ -3,6 +3,7 @@
 #include "fleet_fill.h"
 #include "log.h"
 #include "names.h"
+#include "utf8.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -158,12 +159,16 @@ static bool starts_with(struct slice s, const char *head)
 	return s.n >= n && memcmp(s.p, head, n) == 0;
 }
 
-bool fleet_is_graphic(struct slice s)
+const char *fleet_bad_text(struct slice s)
 {
-	for (size_t i = 0; i < s.n; i++)
-		if ((unsigned char)s.p[i] <= 0x20 || s.p[i] == 0x7f)
-			return false;
-	return true;
+	for (size_t i = 0, n; i < s.n; i += n) {
+		n = utf8_print_len(s.p + i, s.n - i);
+		if (n == 0 && utf8_len(s.p + i, s.n - i) == 0)
+			return "not UTF-8";
+		if (n == 0 || s.p[i] == ' ')
+			return "white space or control character";
+	}
+	return NULL;
 }
 
 /* Why that is no endpoint of a receiver, or NULL. */
@@ -177,9 +182,7 @@ const char *fleet_bad_endpoint(struct slice s)
 	if (s.n - strlen("ipc://") > FLEET_IPC_PATH_MAX)
 		return "its path is longer than the 107 bytes of a Unix "
 		       "socket's name";
-	if (!fleet_is_graphic(s))
-		return "white space or control character";
-	return NULL;
+	return fleet_bad_text(s);
 }
 
 const char *fleet_bad_url(struct slice s)
@@ -192,9 +195,7 @@ const char *fleet_bad_url(struct slice s)
 		return "expected http://HOST:PORT or https://HOST:PORT";
 	if (s.n > FLEET_URL_MAX)
 		return "longer than 2048 bytes";
-	if (!fleet_is_graphic(s))
-		return "white space or control character";
-	return NULL;
+	return fleet_bad_text(s);
 }
 
 /* The engine's host has it, not ours. */
@@ -204,9 +205,7 @@ const char *fleet_bad_pull(struct slice s)
 		return "expected an absolute path";
 	if (s.n > FLEET_PULL_MAX)
 		return "longer than 2048 bytes";
-	if (!fleet_is_graphic(s))
-		return "white space or control character";
-	return NULL;
+	return fleet_bad_text(s);
 }
 
 static struct slice name_of(const void *ctx, uint32_t i)

@@ -17,7 +17,7 @@ enum fleet_kind fleet_kind_of(struct slice name);	/* or FLEET_NKINDS */
 const char *fleet_bad_endpoint(struct slice s);
 const char *fleet_bad_url(struct slice s);
 const char *fleet_bad_pull(struct slice s);
-/* Is it free of white space and control characters? */
-bool fleet_is_graphic(struct slice s);
+/* What is in it that nobody sees or can say, or NULL. */
+const char *fleet_bad_text(struct slice s);
 
 #endif

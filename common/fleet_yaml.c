@@ -281,7 +281,7 @@ static int on_model(struct reader *r, struct fy_event *e)
 
 	if (rc < 0)
 		return rc;
-	if (s.n == 0 || s.n > FLEET_MODEL_MAX || !fleet_is_graphic(s))
+	if (s.n == 0 || s.n > FLEET_MODEL_MAX || fleet_bad_text(s))
 		return HERE_ERROR(r,
 				  "model: expected 1 to %u bytes without "
 				  "white space, found \"%.*s\"",

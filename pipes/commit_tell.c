@@ -282,13 +282,16 @@ static void result_text(const struct commit_io *c, const struct summary *s)
  * is not published and nothing more is to be told. */
 static void failure_text(const struct commit_io *c, uint8_t code)
 {
+	const char *done = c->plan.kind == RUN_JOIN ? "joined" : "published";
 	struct buf b = { 0 };
 
 	if (code != 2 && code < 128)
 		return;
-	buf_addf(&b, "version %llu %s; ", (ull)c->goal.version,
-		 c->plan.kind == RUN_JOIN ? "is not joined"
-					  : "is not published");
+	if (c->goal.version == 0) /* it ended before it had a number */
+		buf_addf(&b, "nothing is %s; ", done);
+	else
+		buf_addf(&b, "version %llu is not %s; ", (ull)c->goal.version,
+			 done);
 	if (code == 2) {
 		buf_addf(&b, "engines need attention: ");
 		commit_names_lagging(c, &b);

@@ -54,7 +54,7 @@ static int choose(struct registry *r, const struct plan_conf *conf,
 	if (!conf->to)
 		return 0;
 	if (strcmp(conf->to, "previous") != 0) {
-		if (opt_read_uint(conf->to, out))
+		if (opt_read_uint(conf->to, out) && *out > 0)
 			return 0;
 		return log_error(E_USAGE,
 				 "--to \"%s\": expected a version's number, or "

@@ -267,6 +267,29 @@ static int check_engines(struct plan_input *in, size_t nranks)
 	return rc;
 }
 
+/* Records say where the bytes are, and records are UTF-8. */
+static int check_path(const char *what, const char *path)
+{
+	if (msg_is_text(slice_of(path)))
+		return 0;
+	return log_error(E_DATA,
+			 "%s %s: expected a path of UTF-8 without control "
+			 "characters",
+			 what, path);
+}
+
+static int check_paths(const struct plan_input *in)
+{
+	uint32_t n = in->is_again ? in->again.old.nranks : in->ranks.n;
+	int rc = in->disk_dir ? check_path("--disk-dir", in->disk_dir) : 0;
+
+	for (uint32_t r = 0; rc == 0 && r < n; r++)
+		rc = check_path("source",
+				in->is_again ? in->again.source[r]
+					     : in->ranks.source[r].dir.real);
+	return rc;
+}
+
 int plan_input_open(struct plan_input *in, const struct plan_conf *conf,
 		    struct stage *s)
 {
@@ -291,6 +314,8 @@ int plan_input_open(struct plan_input *in, const struct plan_conf *conf,
 		rc = open_source(in, conf, s);
 	if (rc == 0 && in->is_again)
 		rc = check_engines(in, in->again.old.nranks);
+	if (rc == 0)
+		rc = check_paths(in);
 	if (rc < 0)
 		plan_input_release(in);
 	else

@@ -175,6 +175,16 @@ static bool spec_refused(const char *spec, const char *want)
 	       strstr(log_cause(), spec);
 }
 
+/* It is quoted by its escapes. */
+static bool text_refused(const char *spec, const char *want)
+{
+	struct fleet f = { 0 };
+	int rc = fleet_add_endpoint(&f, spec);
+
+	fleet_release(&f);
+	return rc == -E_USAGE && strstr(log_cause(), want);
+}
+
 static void test_endpoints(void)
 {
 	char longest[] = "ipc:///23456789.123456789.123456789.123456789."
@@ -205,6 +215,9 @@ static void test_endpoints(void)
 	ok(spec_refused("ipc:///", "ipc:///PATH"), "no path");
 	ok(spec_refused("", "ipc:///PATH"), "nothing");
 	ok(spec_refused("ipc:///a b", "white space"), "white space");
+	ok(text_refused("ipc:///a\x01", "control"), "a control character");
+	ok(text_refused("ipc:///caf\xe9", "not UTF-8"), "not UTF-8");
+	ok(text_refused("vllm=http://caf\xe9", "not UTF-8"), "nor in a URL");
 	ok(spec_refused("foo=ipc:///a", "kind"), "unknown kind");
 	ok(spec_refused("vllm=ipc:///a", "http://"), "no url");
 }

@@ -74,6 +74,12 @@ programs() {
 @test "names that cannot travel are refused at the start" {
 	local option
 
+	for option in "ipc://$T/caf"$'\xe9' "sglang=http://caf"$'\xe9' \
+		"ipc://$T/a"$'\x01' "ipc://$T/a b"; do
+		run --separate-stderr weir-plan --source "$T" --dry-run \
+			--engine "$option"
+		one_line_error 64 "--engine"
+	done
 	for option in --name --post-load; do
 		run --separate-stderr weir-engine --store "$T/s" \
 			--listen "ipc://$T/e.sock" "$option" $'a\nb'
