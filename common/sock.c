@@ -409,6 +409,13 @@ void sock_close(struct sock *s)
 	*s = (struct sock){ 0 };
 }
 
+void sock_finish(struct sock *s, int ms)
+{
+	if (s->zmq)
+		set_int(s->zmq, ZMQ_LINGER, ms);
+	sock_close(s);
+}
+
 static int send_part(void *z, const void *p, size_t n, int flags)
 {
 	int rc;

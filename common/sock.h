@@ -76,6 +76,9 @@ int sock_fan_add(struct sock *s, const char *endpoint,
 		 const struct sock_peer *name);
 /* Closes at once; what is queued is dropped.  Fine on a zeroed one. */
 void sock_close(struct sock *s);
+/* The same, but what is queued for peers that read still goes out: sock_end()
+ * waits for it, for at most ms. */
+void sock_finish(struct sock *s, int ms);
 void sock_end(void);
 
 /* 0; -E_AGAIN at the high-water mark; -E_UNAVAIL: no such peer.  Neither is

@@ -91,8 +91,23 @@ static void hurry(struct bring_one *o)
 	o->hasty = true;
 }
 
+/* Why it went says more than that it is not there. */
+static void recall(struct bring_one *o)
+{
+	struct engine *e = o->e;
+	char *both;
+
+	if (!o->own || strcmp(o->said, e->cause) == 0)
+		return;
+	both = xasprintf("%s; then: %s", o->said, e->cause);
+	snprintf(e->cause, sizeof e->cause, "%s", both);
+	free(both);
+}
+
 static void finish(struct bring_one *o, bool home)
 {
+	if (!home)
+		recall(o);
 	loop_disarm(o->b->loop, &o->retry);
 	loop_disarm(o->b->loop, &o->deadline);
 	o->waiting = 0;
@@ -239,10 +254,12 @@ static void note_cause(struct bring_one *o, int rc)
 {
 	char *cause = o->e->cause;
 
-	if (o->cut && rc == -E_TIMEOUT && o->said[0])
+	if (o->cut && rc == -E_TIMEOUT && o->said[0]) {
 		memcpy(cause, o->said, sizeof o->said);
-	else
+	} else if (o->e->said || !o->own) {
 		memcpy(o->said, cause, sizeof o->said);
+		o->own = o->e->said;
+	}
 }
 
 bool bring_answer(struct bring *b, struct engine *e, enum engine_call call,
@@ -258,6 +275,8 @@ bool bring_answer(struct bring *b, struct engine *e, enum engine_call call,
 	o->waiting &= ~BIT(call);
 	if (rc < 0)
 		note_cause(o, rc);
+	else if (call == EC_PROBE)
+		o->own = false; /* it is well again */
 	if (rc < 0 && o->rc == 0)
 		o->rc = rc;
 	if (rc < 0 && e->absent)

@@ -33,6 +33,7 @@ struct bring_one {
 	int64_t left_ms;		/* of it, for what comes after that */
 	bool cut;			/* the attempt has less than its part */
 	char said[ENGINE_CAUSE];	/* why the last one failed that had it */
+	bool own;			/* ... by the engine's own word */
 };
 
 struct bring {

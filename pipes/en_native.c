@@ -64,9 +64,11 @@ static void ask_part(struct engine *e, uint32_t i, uint32_t round,
 	int rc = fan_call(e->host->fan, p->receiver, m, tag, 1,
 			  (uint64_t)(ask->ms > 0 ? ask->ms : 1));
 
-	if (rc < 0)
+	if (rc < 0) {
+		e->said = false;
 		engine_fail_soon(e, ask->call,
 				 blame(e, p, ask->call, rc, err_text(rc)));
+	}
 }
 
 #define FILL(call)                                                       \
@@ -327,6 +329,7 @@ static void on_reply(void *arg, uint32_t receiver, uint64_t tag,
 	if (e->open[call].left == 0 || TAG_ROUND(tag) != e->open[call].round)
 		return; /* of a call that was given up */
 	e->absent = rc == -E_UNAVAIL && fan_is_absent(h->fan, receiver);
+	e->said = rc >= 0;
 	if (rc < 0)
 		rc = blame_fan(e, call, rc);
 	else

@@ -184,6 +184,7 @@ struct engine {
 	uint32_t nparts;
 	char cause[ENGINE_CAUSE];	/* of the last failed answer */
 	bool absent;			/* ... it said: nobody is there */
+	bool said;			/* ... it is the engine's own word */
 	struct engine_live live;	/* in-place engines */
 	void *own;			/* the adapter's */
 	struct engine_open {		/* a call that is not answered yet */

@@ -569,8 +569,13 @@ static void resume_again(struct shell *sh)
 
 static void say_ready(struct shell *sh)
 {
-	log_info("engine %s listens at %s, serves version %llu", sh->conf->name,
-		 sh->conf->listen, (ull)sh->m.serving);
+	char served[40] = "nothing yet";
+
+	if (sh->m.serving)
+		snprintf(served, sizeof served, "version %llu",
+			 (ull)sh->m.serving);
+	log_info("engine %s listens at %s, serves %s", sh->conf->name,
+		 sh->conf->listen, served);
 	notify_ready();
 	if (sh->conf->ready_fd < 0)
 		return;
@@ -600,7 +605,8 @@ static void stop(struct shell *sh)
 	shell_device_close(sh);
 	if (sh->pool)
 		pool_stop(sh->pool);
-	sock_close(&sh->sock);
+	/* Who asked for what ended us hears why. */
+	sock_finish(&sh->sock, SHELL_LAST_MS);
 	shell_fd_close(sh);
 	sock_end();
 	pool_free(sh->pool);

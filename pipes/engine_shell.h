@@ -31,6 +31,7 @@
 #define SHELL_OUT_BYTES (64u << 20) /* of them */
 #define SHELL_TURN 256		/* requests before others have their turn */
 #define SHELL_RETRY_MS 5	/* until they are tried again */
+#define SHELL_LAST_MS 500	/* at the end, for those under way */
 
 struct shell;
 

@@ -357,8 +357,9 @@ static int take_back(const struct store *s, uint64_t version)
 {
 	char name[STORE_NAME_SIZE];
 
-	store_name(name, "versions", version);
-	if (faccessat(s->dirfd, name, F_OK, 0) < 0 && errno == ENOENT)
+	/* What is in its place in versions/ may be somebody else's. */
+	if (faccessat(s->dirfd, store_name(name, "staging", version), F_OK,
+		      0) == 0)
 		return 0; /* it was not moved */
 	return move_version(s, "versions", "staging", version);
 }

@@ -124,11 +124,11 @@ static int recover_current(struct store *s)
 
 	s->serving = store_pointed(s);
 	if (s->serving == 0 || !is_kept(s, s->serving)) {
-		if (top)
-			log_warn("%s/current is lost: repaired to version %llu",
-				 s->path, (unsigned long long)top);
 		s->serving = top;
 		rc = store_point(s, top);
+		if (rc >= 0 && top)
+			log_warn("%s/current is lost: repaired to version %llu",
+				 s->path, (unsigned long long)top);
 	}
 	while (rc >= 0 && top > s->serving) {
 		log_info("version %llu was sealed and not served: staged",

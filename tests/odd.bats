@@ -220,3 +220,35 @@ under() {
 	one_line_error 77 "engine a" "$T/a.sock" "--allow"
 	assert_equal "$(md5sum "$T/a/fence")" "$fence"
 }
+
+@test "a store that cannot say what it serves: the engine ends, and says why" {
+	base a b
+	rm "$T/b/current"
+	mkdir "$T/b/current"
+	run --separate-stderr push "$T/two" --engine-timeout 2s
+	assert_equal "$status" 3
+	[[ $stderr == *" error engine b "*" swap: point current to "*"Is a directory"* ]]
+	assert_equal "$(serving a)" 2
+	ends "$(pid_of b)"
+	assert_equal "$status" 74
+	run --separate-stderr weir-engine --name b --store "$T/b" \
+		--listen "ipc://$T/b.sock"
+	one_line_error 74 current "Is a directory"
+	rmdir "$T/b/current"
+	engine b
+	push "$T/two" --only b >/dev/null 2>&1
+	holds b "$T/two"
+}
+
+@test "a version's place that is taken: the swap fails, named; the old one served" {
+	base a
+	mkdir -p "$T/a/versions/000002/in-the-way"
+	run --separate-stderr push "$T/two" --engine-timeout 2s
+	assert_equal "$status" 3
+	one_error "engine a" swap versions/000002 "Directory not empty"
+	assert_equal "$(serving a)" 1
+	holds a "$T/one"
+	rm -r "$T/a/versions/000002"
+	push "$T/two" --only a >/dev/null 2>&1
+	holds a "$T/two"
+}

@@ -19,6 +19,7 @@
 #define FRAME 65536u
 #define PATIENCE_MS 10000 /* a bound, not a measure */
 #define SLOW_FRAMES 10000u
+#define LAST_WORDS 500u /* below SOCK_HWM */
 
 static char dir[] = "/tmp/unit_sock.XXXXXX";
 
@@ -311,6 +312,47 @@ static void test_absent(void)
 	buf_release(&in);
 }
 
+/* Says much at the end of its life. */
+static void last_words(const char *endpoint)
+{
+	struct sock_peer peer;
+	struct buf in = { 0 };
+	struct sock s;
+
+	if (sock_listen(&s, endpoint, FRAME) < 0 ||
+	    recv_wait(&s, &peer, &in) != 1)
+		_exit(1);
+	for (unsigned i = 0; i < LAST_WORDS; i++)
+		send_str(&s, &peer, "a last word");
+	sock_finish(&s, PATIENCE_MS);
+	sock_end();
+	_exit(0);
+}
+
+/* In a child, and with no context here, which is not to be forked. */
+static void test_last_words(void)
+{
+	char *endpoint = at("last"), ep[128];
+	struct buf in = { 0 };
+	unsigned heard = 0;
+	struct sock s;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		last_words(endpoint);
+	sock_dial(&s, endpoint, FRAME);
+	send_str(&s, NULL, "what happened?");
+	while (heard < LAST_WORDS && recv_wait(&s, NULL, &in) == 1)
+		heard++;
+	eq_u64(heard, LAST_WORDS, "ZQ-06 what is said at the end arrives");
+	while (news_wait(&s, ep, sizeof ep) == SOCK_UP)
+		;
+	sock_close(&s);
+	sock_end();
+	waitpid(pid, NULL, 0);
+	buf_release(&in);
+}
+
 static void on_alarm(int signo)
 {
 	(void)signo;
@@ -456,6 +498,7 @@ int main(int argc, char **argv)
 	test_refused();
 	test_slow();
 	test_absent();
+	test_last_words();
 	test_eintr();
 	test_eintr_open();
 	test_cloexec();
