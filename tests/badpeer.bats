@@ -149,7 +149,7 @@ few_fds() {
 @test "ZQ-11 more connections than there are descriptors end no engine" {
 	few_fds 256
 	start_attack crowd crowd
-	assert_file_contains "$T/e0.err" 'one more is closed'
+	wait_for contains "$T/e0.err" 'one more is closed'
 	end_attack crowd
 	unharmed
 	publish 2

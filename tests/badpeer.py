@@ -15,7 +15,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WAIT_SECONDS = 60
+WAIT_SECONDS = 240
 MORE, LONG, COMMAND = 1, 2, 4
 GREETING = (b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0")).ljust(64, b"\0")
 ATTACKS = {}

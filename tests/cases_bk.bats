@@ -123,8 +123,8 @@ anon() { awk '/^RssAnon/ { print $2 }' "/proc/$1/status" 2>/dev/null; }
 	ends_with 0 push
 	cmp "$T/t/model.safetensors" "$T/a/current/model.safetensors"
 	for stage in plan.1 transfer.1 a; do
-		echo "$stage: ${peak[$stage]} KiB"
-		[ "${peak[$stage]}" -le $(((32 + 32) * 1024)) ]
+		echo "$stage: ${peak[$stage]:-not seen} KiB"
+		[ "${peak[$stage]:-0}" -le $(((32 + 32) * 1024)) ]
 	done
 }
 

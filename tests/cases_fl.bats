@@ -22,7 +22,7 @@ load cases
 	still_one b
 	touch "$T/hold"
 	start_push stopped "$T/two" --max-inflight-buckets 1 \
-		--engine-timeout 1s --load-timeout 1s
+		--engine-timeout 4s --load-timeout 4s
 	held b
 	kill -STOP "$(pid_of b)"
 	rm "$T/hold"
@@ -36,10 +36,10 @@ load cases
 @test "FL-03 blocked since the last run: named at once, or left out and said" {
 	base a b
 	kill -STOP "$(pid_of b)"
-	run --separate-stderr push "$T/two" --engine-timeout 500ms
+	run --separate-stderr push "$T/two" --engine-timeout 3s
 	refused 69 "engine b" "probe"
 	still_one a
-	run --separate-stderr push "$T/two" --engine-timeout 500ms \
+	run --separate-stderr push "$T/two" --engine-timeout 3s \
 		--min-engines 1
 	assert_equal "$status" 3
 	[[ $stderr == *"engine b"*probe* ]]
@@ -59,8 +59,8 @@ load cases
 	for step in begin attach finish ask_receipt; do
 		fake c silent=$step serving=1
 		fleet a c
-		run --separate-stderr push "$T/two" --engine-timeout 500ms \
-			--load-timeout 500ms
+		run --separate-stderr push "$T/two" --engine-timeout 2s \
+			--load-timeout 2s
 		refused 1 "engine c" "$step"
 		aborted 1 c 0.5 30
 		still_one a
@@ -126,10 +126,11 @@ load cases
 	assert_equal "$(asked c begin)" 0
 	assert_equal "$(serving a)" 5
 	# Too few are left: stopped, with the cause.
+	fake d refuse=probe
 	fleet a c d
-	run --separate-stderr push "$T/one" --min-engines 2 \
-		--engine-timeout 300ms
+	run --separate-stderr push "$T/one" --min-engines 2
 	refused 69 "engine c" retired d
+	stop d
 	assert_equal "$(serving a)" 5
 	# Who has caught up takes part again.
 	stop c
@@ -181,7 +182,7 @@ load cases
 	base a
 	fake c silent=pause once serving=1
 	fleet a c
-	run --separate-stderr push "$T/two" --engine-timeout 500ms
+	run --separate-stderr push "$T/two" --engine-timeout 4s
 	assert_success
 	assert_equal "$(asked c resume)" 1
 	run weir-status --registry "$T/registry" --fleet "$T/fleet.yaml"

@@ -127,7 +127,7 @@ load cases
 	base a
 	for i in 1 2 3; do
 		checkpoint "$T/s$i" --size 1MiB --seed 1$i
-		start_push p$i "$T/s$i" --wait 60s
+		start_push p$i "$T/s$i" --wait 200s
 	done
 	for i in 1 2 3; do
 		ends_with 0 p$i
@@ -143,9 +143,10 @@ load cases
 	wait_for asked_finish
 	kill -KILL "$(pid_of dead)"
 	wait_for is_dead "$(pid_of dead)"
+	wait_for no_stages
 	stop c
 	fleet a
-	push "$T/two" --wait 60s >/dev/null 2>&1
+	push "$T/two" --wait 200s >/dev/null 2>&1
 	holds a "$T/two"
 }
 

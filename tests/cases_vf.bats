@@ -99,7 +99,7 @@ load cases
 	fleet a b c d
 	push "$T/one" --weight-version 2 >/dev/null 2>&1
 	touch "$T/stuck"
-	run --separate-stderr push "$T/two" --engine-timeout 1s
+	run --separate-stderr push "$T/two" --engine-timeout 4s
 	assert_equal "$status" 3
 	assert_output --partial "version 3 published"
 	[[ $stderr == *"c "* ]]

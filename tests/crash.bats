@@ -22,7 +22,7 @@ held_fleet() {
 held_push() {
 	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --bucket-size 128KiB \
-		--stage-timeout 5s "$@"
+		--stage-timeout 60s "$@"
 	wait_for told sealed
 }
 
@@ -65,7 +65,7 @@ held_hand() {
 		weir-plan $o --source "$1" --fleet "$2" | weir-admit $o |
 			weir-transfer $o | weir-commit $o --registry "$3"
 		echo "${PIPESTATUS[@]}"' _ "$T/two" "$T/fleet.yaml" \
-		"$T/registry" "${1:-10s}"
+		"$T/registry" "${1:-60s}"
 	wait_for told sealed
 }
 
@@ -227,7 +227,7 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 	local stage old=() said
 
 	held_fleet
-	held_hand 1s
+	held_hand 3s
 	for stage in plan admit transfer commit; do
 		old+=("$(pid_in_run $stage.1)")
 	done
@@ -238,7 +238,7 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 	for stage in plan admit transfer commit; do
 		wait_for test -e "$(newest_run)/$stage.2"
 	done
-	sleep 1.5 # longer than the time-out: what is tested is time
+	sleep 4 # longer than the time-out: what is tested is time
 	said=$(told_by_first)
 	kill -CONT "${old[@]}"
 	ends_with 0 hand
@@ -259,12 +259,12 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 	local stage
 
 	held_fleet
-	held_push --stage-timeout 1s
+	held_push --stage-timeout 3s
 	for stage in plan admit transfer commit; do
 		kill -STOP "$(pid_in_run $stage.1)"
 	done
 	rm "$T/hold"
-	sleep 2.5 # longer than the time-out: what is tested is time
+	sleep 4 # longer than the time-out: what is tested is time
 	for stage in plan admit transfer commit; do
 		kill -CONT "$(pid_in_run $stage.1)"
 	done
@@ -274,7 +274,7 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 
 @test "FL-01 a stopped engine: its deadline, 2, named; later it serves the old" {
 	held_fleet
-	held_push --engine-timeout 2s --load-timeout 3s
+	held_push --engine-timeout 4s --load-timeout 4s
 	kill -STOP "$(pid_of a)"
 	rm "$T/hold"
 	ends_with 2 push
@@ -326,10 +326,18 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 }
 
 @test "an engine started again before the decision fails the run, after it not" {
+	local at
+
 	held_fleet
 	held_push
+	# They see it when it is there again: away, it would need attention.
+	at="$(pid_in_run transfer.1) $(pid_in_run commit.1)"
+	# shellcheck disable=SC2086 # two of them
+	kill -STOP $at
 	kill_engine b
 	engine b
+	# shellcheck disable=SC2086
+	kill -CONT $at
 	ends_with 1 push
 	assert_file_contains "$T/push.err" "engine b"
 	assert_old

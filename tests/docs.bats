@@ -31,7 +31,7 @@ run_examples() {
 	examples "$1" >"$T/script"
 	[ "$(wc -l <"$T/script")" -gt 20 ]
 	cd "$T" || return
-	timeout 60 bash -euo pipefail "$T/script" >"$T/out" 2>"$T/err" </dev/null ||
+	timeout 600 bash -euo pipefail "$T/script" >"$T/out" 2>"$T/err" </dev/null ||
 		{
 			cat "$T/out" "$T/err" >&2
 			return 1

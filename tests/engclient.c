@@ -32,7 +32,7 @@
 
 #define FILES_MAX 64
 #define PIECES_MAX 256
-#define WAIT_MS 20000
+#define WAIT_MS 120000
 
 static struct {
 	char registry[65], run[65], boot[65], dir[512], cause[65], mode[16];

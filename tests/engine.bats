@@ -146,13 +146,18 @@ served() { readlink "$T/store/current"; }
 
 @test "VF-01 VF-02 a source truncated under way fails its bucket; no version" {
 	engine
-	ask < <(
-		printf 'probe\nbegin dir=%s\nattach\noffer bucket=1\n' "$T/src"
-		truncate -s 500 "$T/src/a.safetensors"
-		# the pieces were known before: header, then the tensor
-		printf 'offer bucket=0 piece=0:0:63 piece=0:63:100000\n'
-		printf 'finish\nstatus\n'
-	)
+	mkfifo "$T/words"
+	start asking sh -c "exec $BUILD/tests/engclient $E <$T/words"
+	exec 8>"$T/words"
+	printf 'probe\nbegin dir=%s\nattach\noffer bucket=1\n' "$T/src" >&8
+	wait_for contains "$T/asking.out" '"ack"'
+	truncate -s 500 "$T/src/a.safetensors"
+	# the pieces were known before: header, then the tensor
+	printf 'offer bucket=0 piece=0:0:63 piece=0:63:100000\n' >&8
+	printf 'finish\nstatus\n' >&8
+	exec 8>&-
+	wait_for_end "$(pid_of asking)"
+	run cat "$T/asking.out"
 	assert_line --regexp 'refused.*"bucket":0,"cause":"bucket 0: '
 	assert_line --partial 'finish: 1 of 2 buckets are held'
 	assert_equal "$(field serving)" 0
@@ -659,7 +664,7 @@ restart() {
 	assert_equal "$(field msg)" cancelled
 	wait_for_end "$asking"
 	assert_file_contains "$T/out" 'the run was cancelled'
-	refute kill -0 "$(cat "$T/pid")"
+	wait_for is_dead "$(cat "$T/pid")"
 }
 
 # dies_with_engine: what wrote its pids to $T/pid, line by line.

@@ -229,7 +229,7 @@ static const struct stage_ops ops = {
 int main(int argc, char **argv)
 {
 	struct stage_conf conf = { .head = true,
-				   .stage_timeout_ms = 2000,
+				   .stage_timeout_ms = 20000,
 				   .options = "" };
 	const char *log = getenv("FAKEUP_LOG");
 	struct stage s = { 0 };

@@ -218,7 +218,7 @@ slow_engine() {
 
 @test "fp8: killed in the middle, the slot is dropped; the next push is whole" {
 	slow_engine signal=KILL:when=7
-	run --separate-stderr push "$T/one" --engine-timeout 1s
+	run --separate-stderr push "$T/one"
 	assert_failure
 	wait_for_end "$(pid_of a)" || true
 	assert_exist "$T/a/staging/000001/.weir-fp8"

@@ -118,12 +118,12 @@ two() {
 
 @test "NC-01 a rank that never joins is named" {
 	two begin-hang
-	fails "engine b: did not join its group of 3 ranks" --load-timeout 1s
+	fails "engine b: did not join its group of 3 ranks" --load-timeout 4s
 }
 
 @test "NC-01 a group that does not form ends by its deadline" {
 	two init-hang
-	fails "all 3 ranks came, but their group did not form" --load-timeout 1s
+	fails "all 3 ranks came, but their group did not form" --load-timeout 4s
 }
 
 @test "NC-03 NC-06 a killed receiver is seen, and an abort that hangs ends" {
@@ -133,7 +133,8 @@ two() {
 		--registry "$T/registry" --bucket-size 256KiB
 	wait_for told granted
 	kill_engine b
-	ends_with 2 push || ends_with 1 push
+	ends "$(pid_of push)"
+	[ "$status" -eq 1 ] || [ "$status" -eq 2 ]
 	run cat "$T/push.err"
 	assert_output --regexp "engine b"
 	rm -f "$T/b.sock" "$T/b.sock.fd"
@@ -166,7 +167,7 @@ two() {
 	fleet a
 	export WEIR_STANDIN_FAULT=no-data NCCL_SOCKET_IFNAME=eth7
 	fails "no data came within.*NCCL_SOCKET_IFNAME is eth7" \
-		--load-timeout 1s
+		--load-timeout 4s
 }
 
 @test "NC-12 another NCCL is refused, both named" {
@@ -249,7 +250,8 @@ open_files() { find "/proc/$(pid_of "$1")/fd" | wc -l; }
 	for _ in 1 2 3; do
 		gpush "$T/one" --bucket-size 256KiB >/dev/null 2>&1 || true
 	done
-	assert_equal "$(open_files a)" "$n"
+	has_as_many() { [ "$(open_files a)" -eq "$n" ]; }
+	wait_for has_as_many
 	run leftover_processes
 	refute_output --partial weir-move
 }
@@ -275,7 +277,7 @@ mutant() {
 	esac
 	run --separate-stderr gpush "$T/one" --bucket-size 64KiB \
 		--max-inflight-buckets 8 \
-		--load-timeout 5s
+		--load-timeout 30s
 	unset WEIR_MUTANT
 }
 

@@ -44,8 +44,8 @@ try() {
 
 	shift
 	checkpoint "$T/v$n" --size 1MiB --seed "$n"
-	run --separate-stderr push "$T/v$n" --engine-timeout 5s \
-		--load-timeout 5s "$@"
+	run --separate-stderr push "$T/v$n" --engine-timeout 20s \
+		--load-timeout 20s "$@"
 }
 
 @test "HT-02 HT-15 a push to SGLang, vLLM and a native engine" {
@@ -191,8 +191,8 @@ d resume"
 	mixed b=vllm
 	faults b "POST:/collective_rpc silent"
 	checkpoint "$T/v1" --size 1MiB --seed 1
-	run --separate-stderr push "$T/v1" --load-timeout 700ms \
-		--engine-timeout 5s --pause-mode abort
+	run --separate-stderr push "$T/v1" --load-timeout 3s \
+		--engine-timeout 20s --pause-mode abort
 	assert_equal "$status" 2
 	[[ "$stderr" == *"no answer to a load while paused, mode abort"* ]]
 	is_kept_paused b
@@ -208,8 +208,9 @@ d resume"
 	wait_for contains "$T/calls" staging/000002
 	kill -KILL "$(pid_of push)"
 	wait_for is_dead "$(pid_of push)"
-	: >"$T/go"
 	wait_for no_stages
+	# Not before: commit could go on before it hears of push's end.
+	: >"$T/go"
 	run order '^a '
 	assert_line --index "$((${#lines[@]} - 1))" "a load"
 	publish 2
@@ -300,6 +301,8 @@ d resume"
 	mixed a=sglang b=vllm
 	start watch weir-watch --registry "$T/registry" \
 		--exec "echo \$WEIR_VERSION \$WEIR_ENGINES >>$T/told"
+	# What is published before it looks is not told.
+	wait_for contains "$T/watch.err" "waiting for it"
 	publish 1
 	publish 2
 	wait_for contains "$T/told" "2 "
@@ -406,9 +409,9 @@ config_of() {
 	} >"$T/ba.yaml"
 	checkpoint "$T/v1" --size 1MiB --seed 1
 	start one weir-push --source "$T/v1" --fleet "$T/ab.yaml" \
-		--registry "$T/registry" --wait 60s
+		--registry "$T/registry" --wait 200s
 	start two weir-push --source "$T/v1" --fleet "$T/ba.yaml" \
-		--registry "$T/registry" --wait 60s
+		--registry "$T/registry" --wait 200s
 	ends_with 0 one
 	ends_with 0 two
 	decided 2
@@ -419,11 +422,11 @@ config_of() {
 	mixed b=vllm c=vllm
 	publish 1
 	faults b "POST:/collective_rpc silent"
-	try 2 --load-timeout 500ms --engine-timeout 700ms
+	try 2 --load-timeout 3s --engine-timeout 3s
 	assert_equal "$status" 2
 	is_kept_paused b
 	faults b "* silent"
-	try 2 --min-engines 1 --load-timeout 500ms --engine-timeout 700ms
+	try 2 --min-engines 1 --load-timeout 3s --engine-timeout 3s
 	assert_equal "$status" 3
 	[[ "$stderr" == *"engine b"* ]]
 	decided 2

@@ -17,13 +17,13 @@ teardown() {
 	common_teardown
 }
 
-# client KIND [OPTION]... CALL...: ${MS:-10000} for each call.
+# client KIND [OPTION]... CALL...: time enough for each call without ms=N.
 client() {
 	local kind=$1
 
 	shift
 	run --separate-stderr "$BUILD/tests/enclient" "$kind" \
-		"$(cat "$T/a.url")" "ipc://$T/store.sock" a "${MS:-10000}" "$@"
+		"$(cat "$T/a.url")" "ipc://$T/store.sock" a 60000 "$@"
 }
 
 both() {
@@ -183,13 +183,22 @@ flush ok"
 flush_refused_for_ever() {
 	faults a "/flush_cache status:400:3~requests~run" \
 		"/reset_prefix_cache status:400:3~requests~run"
-	MS=600 client "$1" probe pause+flush
+	client "$1" probe pause ms=2000 flush
 	assert_line --partial "flush E_TIMEOUT"
 	assert_line --partial "last with 400: 3 requests run"
 }
 
 @test "HT-01 a flush that is refused for ever: the last body is shown" {
 	both flush_refused_for_ever
+}
+
+# Little where all of it is spent.
+ms_of() {
+	case $1 in
+	silent) echo 700 ;;
+	trickle | stall) echo 1500 ;;
+	*) echo 60000 ;;
+	esac
 }
 
 # Each fault of a load, and what the message must say.
@@ -200,7 +209,8 @@ fail_to_load() {
 		faults a "/update_weights_from_disk $fault" \
 			"/collective_rpc $fault"
 		: >"$T/calls"
-		MS=700 client "$kind" probe pause+flush load+version+resume
+		client "$kind" probe pause+flush "ms=$(ms_of "$fault")" \
+			load+version+resume
 		assert_line --regexp "^load E_[A-Z]+ engine a \(.*$text"
 		refute_line "resume ok"
 		run order 'label\|resume\|weight_version\|continue'

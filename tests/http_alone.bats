@@ -29,8 +29,8 @@ try() {
 
 	shift
 	[ -d "$T/v$n" ] || checkpoint "$T/v$n" --size 1MiB --seed "$n"
-	run --separate-stderr push "$T/v$n" --engine-timeout 5s \
-		--load-timeout 5s --accept-proof sampled "$@"
+	run --separate-stderr push "$T/v$n" --engine-timeout 20s \
+		--load-timeout 20s --accept-proof sampled "$@"
 }
 
 publish() {
@@ -66,12 +66,12 @@ s resume"
 @test "transport disk: a url alone loads the version directory" {
 	mkdir "$T/disk"
 	alone n=native s=sglang
-	publish 1 --transport disk --disk-dir "$T/disk" --run-timeout 30s
+	publish 1 --transport disk --disk-dir "$T/disk" --run-timeout 120s
 	holds n "$T/v1"
 	run calls update_weights_from
 	assert_output --partial "\"$(realpath "$T/disk")/weight_v000001\""
 	alone v=vllm
-	publish 2 --transport disk --disk-dir "$T/disk" --run-timeout 30s
+	publish 2 --transport disk --disk-dir "$T/disk" --run-timeout 120s
 	run calls collective_rpc
 	assert_output --partial "\"$(realpath "$T/disk")/weight_v000002\""
 	try 3 --transport delta --disk-dir "$T/disk"

@@ -52,8 +52,8 @@ try() {
 	[ -d "$T/v$n" ] || checkpoint "$T/v$n" --size 1MiB --seed "$n"
 	run --separate-stderr push "$T/v$n" --transport nccl \
 		--bucket-size 128KiB --keep-together none \
-		--engine-timeout 10s \
-		--load-timeout 20s --accept-proof sampled "$@"
+		--engine-timeout 30s \
+		--load-timeout 60s --accept-proof sampled "$@"
 }
 
 publish() {
@@ -155,7 +155,7 @@ most_in_groups() {
 # what it was in is ended and left.
 fails() {
 	: >"$T/calls"
-	WEIR_STANDIN_FAULT="${2:-}" try 2 --load-timeout 2s
+	WEIR_STANDIN_FAULT="${2:-}" try 2 --load-timeout 4s
 	[[ "$stderr" == *"engine a ("*"load: "*"$1"* ]] || echo "$stderr" >&2
 	[[ "$stderr" == *"engine a ("*"load: "*"$1"* ]]
 	assert_equal "$status" 2

@@ -67,7 +67,8 @@ resume POST:/resume must"
 calls_to() {
 	case $1 in
 	probe) echo "ms=$2 probe" ;;
-	pause | flush) echo "probe ms=$2 pause+flush" ;;
+	pause) echo "probe ms=$2 pause+flush" ;;
+	flush) echo "probe pause ms=$2 flush" ;;
 	load) echo "probe pause+flush ms=$2 load+version+resume" ;;
 	version) echo "probe pause+flush load ms=$2 version+resume" ;;
 	resume) echo "probe pause+flush load version ms=$2 resume" ;;
@@ -102,7 +103,7 @@ try_one() {
 	serve "$name" "$kind" $([ "$age" = new ] || echo --old)
 	faults "$name" "$target $fault"
 	# shellcheck disable=SC2046
-	timeout 40 "$BUILD/tests/enclient" "$kind" "$(cat "$T/$name.url")" \
+	timeout 200 "$BUILD/tests/enclient" "$kind" "$(cat "$T/$name.url")" \
 		"ipc://$T/store.sock" a 20000 \
 		$(calls_to "$call" "$(ms_of "$call" "$fault")") \
 		>"$T/$name.out" 2>"$T/$name.err" || rc=$?

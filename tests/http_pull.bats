@@ -38,7 +38,7 @@ try() {
 	shift
 	step "$n"
 	run --separate-stderr push "$T/v$n" --transport delta --disk-dir \
-		"$T/disk" --engine-timeout 5s --load-timeout 5s \
+		"$T/disk" --engine-timeout 20s --load-timeout 20s \
 		--accept-proof sampled "$@"
 }
 
@@ -150,7 +150,7 @@ is_delta() { grep -q delta_encoding "$T/disk/weight_v$1"/*.index.json; }
 @test "HT-14 a pull without an answer ends by the deadline" {
 	pulling a
 	faults a "POST:/pull_weights silent"
-	try 1 --load-timeout 400ms
+	try 1 --load-timeout 3s
 	assert_equal "$status" 1
 	[[ "$stderr" == *"/pull_weights: outcome unknown: no answer"* ]]
 	run order
@@ -175,7 +175,7 @@ is_delta() { grep -q delta_encoding "$T/disk/weight_v$1"/*.index.json; }
 	faults a "POST:/update_weight_version hold:$T/go"
 	start push weir-push --source "$T/v2" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --accept-proof sampled \
-		--engine-timeout 3s --transport delta --disk-dir "$T/disk"
+		--engine-timeout 60s --transport delta --disk-dir "$T/disk"
 	wait_for contains "$T/calls" '"new_version":"2"'
 	kill -KILL "$(pid_of push)"
 	wait_for is_dead "$(pid_of push)"

@@ -15,7 +15,7 @@ killed() {
 	look_at_new_runs
 	touch "$T/hold"
 	start push weir-push --source "$2" --fleet "$T/fleet.yaml" \
-		--registry "$T/registry" --stage-timeout 5s
+		--registry "$T/registry" --stage-timeout 60s
 	wait_for told moved
 	kill -KILL "$(pid_in_run "$1.1")"
 	wait_for test -e "$(newest_run)/$1.2"

@@ -294,6 +294,7 @@ SECOND=model-00002-of-00003.safetensors
 changed() {
 	"$FIXTURES/mkbad.py" good "$T/c"
 	mkfifo "$T/go"
+	rm -f "$T/out" # of the one before
 	"$BUILD/tests/srcdump" --wait "$T/c" <"$T/go" >"$T/out" 2>&1 3>&- &
 	local pid=$!
 

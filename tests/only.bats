@@ -163,7 +163,7 @@ lagging_b() {
 	fleet a b c d
 	push "$T/one" >/dev/null 2>&1
 	touch "$T/bad"
-	run --separate-stderr push "$T/two" --engine-timeout 1s
+	run --separate-stderr push "$T/two" --engine-timeout 4s
 	assert_failure 3
 	assert_output --partial "3 of 4 engines"
 	assert_output --partial "lagging: d"

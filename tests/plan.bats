@@ -568,7 +568,7 @@ stage() {
 	D=$(mktemp -d /dev/shm/weir-plan.XXXXXX)
 	cp "$T/c"/* "$D"
 	truncate -s 9223372036854775807 "$D/huge.txt"
-	run --separate-stderr timeout 20 weir-plan --source "$D" \
+	run --separate-stderr timeout 120 weir-plan --source "$D" \
 		--engine ipc:///x --dry-run
 	rm -r "$D"
 	one_line_error 65 "more than 4194304 buckets" "--bucket-size"

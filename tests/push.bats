@@ -240,7 +240,7 @@ bounded_push() {
 	engine a
 	engine b --on-swap false
 	fleet a b
-	start push push "$T/one" --engine-timeout 1s --load-timeout 2s
+	start push push "$T/one" --engine-timeout 4s --load-timeout 4s
 	ends_with 3 push
 	assert_equal "$(serving a)" 1
 	assert_equal "$(serving b)" ""
@@ -289,10 +289,10 @@ bounded_push() {
 	touch "$T/hold"
 	look_at_new_runs
 	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
-		--registry "$T/registry" --engine-timeout 500ms \
-		--load-timeout 5s --stage-timeout 500ms
+		--registry "$T/registry" --engine-timeout 2s \
+		--load-timeout 60s --stage-timeout 2s
 	wait_for told opened
-	kill -STOP "$(head -n 1 "$(newest_run)/commit.1")"
+	kill -STOP "$(pid_in_run commit.1)"
 	kill -TERM "$(pid_of push)"
 	ends_with 75 push
 	assert_file_contains "$T/push.err" "killing them"
@@ -424,7 +424,7 @@ kill_stage_once() {
 	assert_failure 75
 	[[ $stderr == *pid* ]]
 	start second weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
-		--registry "$T/registry" --wait 60s
+		--registry "$T/registry" --wait 200s
 	rm "$T/hold"
 	ends_with 0 push
 	ends_with 0 second

@@ -106,7 +106,7 @@ held_ranks() {
 held_push() {
 	start push weir-push "${sources[@]}" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --bucket-size 64KiB \
-		--max-inflight-buckets 2 --stage-timeout 5s "$@"
+		--max-inflight-buckets 2 --stage-timeout 60s "$@"
 	wait_for told sealed
 }
 
@@ -429,7 +429,7 @@ assert buckets[1:] == [(w, 1536) for w in want], buckets'
 	ranked_push 2>/dev/null
 	ranks two 2 11
 	touch "$T/refuse"
-	run --separate-stderr ranked_push --engine-timeout 2s
+	run --separate-stderr ranked_push --engine-timeout 4s
 	assert_failure 3
 	[[ $stderr == *"engine b"* ]]
 	holds b.1 "$T/one.1"

@@ -10,14 +10,14 @@ one_engine() {
 	fleet a
 }
 
-# A pipeline in the run that WEIR_RUN names; stages that wait 0.5 s.
+# A pipeline in the run that WEIR_RUN names; stages that wait 2 s.
 in_run() {
 	export WEIR_RUN=$T/r
 	codes=(0 0 0 0)
 	weir-plan --source "$T/one" "$@" |
-		weir-admit --stage-timeout 500ms |
-		weir-transfer --stage-timeout 500ms |
-		weir-commit --registry "$T/registry" --stage-timeout 500ms ||
+		weir-admit --stage-timeout 2s |
+		weir-transfer --stage-timeout 2s |
+		weir-commit --registry "$T/registry" --stage-timeout 2s ||
 		codes=("${PIPESTATUS[@]}")
 	unset WEIR_RUN
 }
@@ -25,7 +25,7 @@ in_run() {
 @test "WEIR_RUN names the run of a whole pipeline, however long plan takes" {
 	one_engine
 	mkfifo "$T/late"
-	start fleet bash -c 'sleep 2; cat "$0/fleet.yaml" >"$0/late"' "$T"
+	start fleet bash -c 'sleep 5; cat "$0/fleet.yaml" >"$0/late"' "$T"
 	in_run --fleet "$T/late" >"$T/out"
 	assert_equal "${codes[*]}" "0 0 0 0"
 	assert_file_contains "$T/out" "version 1 published"

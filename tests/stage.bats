@@ -8,7 +8,8 @@ load helpers
 setup() {
 	common_setup
 	TOY=$BUILD/tests/toystage
-	TIMEOUT=20000	# milliseconds; no test waits for it unless it says so
+	TIMEOUT=60000	# milliseconds; no test waits for it
+	HASTE=		# a stage that has less, as the test waits for that
 	HOLD=$T/go
 	SUPERVISED=
 	export TOY_HOLD=$HOLD
@@ -16,10 +17,11 @@ setup() {
 
 # toy_start NAME STAGE IN OUT: in the pipeline; $SUPERVISED goes before exec.
 toy_start() {
-	local name=$1 stage=$2 in=$3 out=$4
+	local name=$1 stage=$2 in=$3 out=$4 timeout=$TIMEOUT
 
+	[ "$stage" != "$HASTE" ] || timeout=2000
 	start "$name" bash -c "$SUPERVISED exec \"\$0\" \"\$@\" <$in $out" \
-		"$TOY" "$stage" --timeout "$TIMEOUT"
+		"$TOY" "$stage" --timeout "$timeout"
 }
 
 # plan | admit | transfer | commit, each a process of its own.
@@ -109,7 +111,7 @@ no_errors() { refute contains "$T/$1.err" " error "; }
 }
 
 @test "UX-01 killed plan: without a new one the run is aborted" {
-	TIMEOUT=400
+	HASTE=admit
 	all_up
 	stop plan KILL || true
 	ends 1 admit transfer commit
@@ -117,14 +119,14 @@ no_errors() { refute contains "$T/$1.err" " error "; }
 }
 
 @test "UX-01 killed transfer: the verdict reaches the others by the file" {
-	TIMEOUT=400
+	HASTE=commit
 	all_up
 	stop transfer KILL || true
 	ends 1 plan admit commit
 }
 
 @test "UX-01 killed commit: outcome unknown" {
-	TIMEOUT=400
+	HASTE=transfer
 	all_up
 	stop commit KILL || true
 	ends 75 plan admit transfer
@@ -167,7 +169,7 @@ no_errors() { refute contains "$T/$1.err" " error "; }
 }
 
 @test "TM-02 a stage that was stopped for longer than the silence goes on" {
-	TIMEOUT=3000
+	TIMEOUT=4000
 	all_up
 	kill -STOP "$(pid_of admit)"
 	wait_for contains "$T/transfer.err" "said nothing"
@@ -412,6 +414,7 @@ piped() {
 	start reader bash -c "exec cat <$T/p2 >$T/line"
 	wait_for contains "$T/admit.err" "weir-plan instance 1 is there"
 	RUN=$(echo "$T"/run/weir/*)
+	wait_for test -s "$T/line"
 	start relay "$SRC/tests/relay.py" "$T/relay" "$RUN/admit.1.sock" 20
 	wait_for contains "$T/relay.out" listening
 	printf 'ipc://%s' "$T/relay" >"$RUN/admit.new"

@@ -18,8 +18,8 @@ connect() { exec 8<>"/dev/tcp/127.0.0.1/$PORT"; }
 say() { printf "$@" >&8; }
 
 # answered BYTES: as many come, and are in $T/answer.
-answered() { timeout 20 head -c "$1" <&8 >"$T/answer"; }
-is_closed() { [ -z "$(timeout 20 cat <&8 2>/dev/null)" ]; }
+answered() { timeout 120 head -c "$1" <&8 >"$T/answer"; }
+is_closed() { [ -z "$(timeout 120 cat <&8 2>/dev/null)" ]; }
 
 @test "what torch's clients said is answered as torch's server did" {
 	local dialect said
@@ -55,7 +55,7 @@ is_closed() { [ -z "$(timeout 20 cat <&8 2>/dev/null)" ]; }
 	connect
 	exec 7<>"/dev/tcp/127.0.0.1/$PORT"
 	printf 'GET / HTTP/1.1\r\n\r\n' >&7
-	[ -z "$(timeout 20 cat <&7 2>/dev/null)" ]
+	[ -z "$(timeout 120 cat <&7 2>/dev/null)" ]
 	exec 7>&-
 	say '\x06'
 	answered 8
@@ -68,7 +68,7 @@ is_closed() { [ -z "$(timeout 20 cat <&8 2>/dev/null)" ]; }
 }
 
 @test "a request that is half there ends with the store's deadline" {
-	store 300
+	store 3000
 	connect
 	say '\x02\5\0\0'
 	is_closed

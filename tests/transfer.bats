@@ -65,7 +65,7 @@ has_offers() { [ "$(offered "$1")" -ge "$2" ]; }
 	NAME=a fake a1 die-bucket=2
 	fake b
 	run --separate-stderr push "$T/one" --bucket-size 256KiB \
-		--min-engines 1 --engine-timeout 1s
+		--min-engines 1
 	assert_equal "$status" 3
 	assert_regex "$stderr" "engine a: "
 	refute_regex "$stderr" "engine b"
@@ -135,8 +135,8 @@ field() {
 
 	checkpoint "$T/one" --size 2MiB
 	fleet a b
-	fake a slow-ack=100
-	fake b slow-ack=100
+	fake a slow-ack=500
+	fake b slow-ack=500
 	for stage in transfer admit; do
 		look_at_new_runs
 		start push weir-push --source "$T/one" \
@@ -166,7 +166,7 @@ field() {
 	fleet a b
 	fake a
 	fake b never-ack
-	run --separate-stderr push "$T/one" --load-timeout 500ms
+	run --separate-stderr push "$T/one" --load-timeout 3s
 	assert_equal "$status" 1
 	aborted 1 b 0.5 30
 	assert_regex "$stderr" "engine b: bucket 0: .*no answer to offer"

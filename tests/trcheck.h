@@ -19,7 +19,7 @@
 #define TR_BUCKETS 6
 #define TR_TENSOR 40000u
 #define TR_RECEIVERS 3
-#define TR_PATIENCE_MS 20000
+#define TR_PATIENCE_MS 60000
 
 struct tr_bench {
 	const char *name;

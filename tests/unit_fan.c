@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 10000 /* a bound, not a measure */
+#define PATIENCE_MS 60000 /* a bound, not a measure */
 #define MANY 5000u
 #define TURN 100u
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define TIMERS 1000u
+#define TURNS_MS 200 /* several turns of a loop, even a late one */
 
 static struct loop *l;
 static char trail[64]; /* what happened, a letter each */
@@ -179,17 +180,17 @@ static void test_fds(void)
 	loop_add_fd(l, pipe_b[0], on_readable, &pipe_b[0]);
 	feed(pipe_a[1], "1");
 	feed(pipe_b[1], "2");
-	run_for(5);
+	run_for(TURNS_MS);
 	eq_str(trail, "1", "a source removed by another's callback is quiet");
 	loop_del_fd(l, pipe_a[0]);
 	loop_add_fd(l, pipe_a[0], on_remove_self, &pipe_a[0]);
 	feed(pipe_a[1], "34");
-	run_for(5);
+	run_for(TURNS_MS);
 	eq_str(trail, "32", "one that removes itself, and adds another");
 	loop_del_fd(l, pipe_b[0]);
 	loop_add_fd(l, pipe_a[1], on_letter, "e");
 	loop_want_out(l, pipe_a[1], true, on_writable);
-	run_for(5);
+	run_for(TURNS_MS);
 	eq_str(trail, "w", "writable, until not wanted");
 	loop_del_fd(l, pipe_a[1]);
 	loop_add_fd(l, pipe_b[0], on_remove_self, &pipe_b[0]);
@@ -207,7 +208,7 @@ static void test_late(void)
 	while (clock_mono_ms() < until) /* as if stopped */
 		;
 	feed(pipe_a[1], "r");
-	run_for(10);
+	run_for(TURNS_MS);
 	/* "4" is left from test_fds. */
 	eq_str(trail, "4tr", "TM-02 read first, then the deadline");
 	loop_del_fd(l, pipe_a[0]);
@@ -263,7 +264,7 @@ static void test_signals(void)
 	eq_i64(loop_signals(l, on_signal, NULL), 0, "signals");
 	raise(SIGTERM);
 	raise(SIGINT);
-	run_for(5);
+	run_for(TURNS_MS);
 	ok(!strcmp(trail, "TI") || !strcmp(trail, "IT"), "both are told: %s",
 	   trail);
 	raise(SIGPIPE);

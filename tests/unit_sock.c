@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define FRAME 65536u
-#define PATIENCE_MS 10000 /* a bound, not a measure */
+#define PATIENCE_MS 60000 /* a bound, not a measure */
 #define SLOW_FRAMES 10000u
 #define LAST_WORDS 500u /* below SOCK_HWM */
 

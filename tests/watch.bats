@@ -14,7 +14,7 @@ setup() {
 publish() { push "$T/one" "$@" >/dev/null 2>&1; }
 
 watch() {
-	run --separate-stderr timeout 20 weir-watch --registry "$T/registry" "$@"
+	run --separate-stderr timeout 120 weir-watch --registry "$T/registry" "$@"
 }
 
 versions() { grep -o '"version":[0-9]*' "$1" | cut -d: -f2 | xargs; }

@@ -16,7 +16,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SRC = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(SRC, "build")))
-WAIT_S = 60  # for anything; a bound, not a pace
+WAIT_S = 240  # for anything; a bound, not a pace
 ENGINES = ("a", "b")
 TENSORS = ("x:U8:40000", "y:BF16:64,64", "z:F32:8", "w:U8:3")
 PROGRAM = re.compile(r"^weir-\w+\[\d+\] ")
@@ -165,7 +165,7 @@ class World:
              "--fleet", self.path("fleet.yaml"),
              "--registry", self.path("registry"),
              "--weight-version", str(version), "--bucket-size", "24KiB",
-             "--stage-timeout", "2s", "--engine-timeout", "5s",
+             "--stage-timeout", "60s", "--engine-timeout", "30s",
              "--split-tensors", "-q", *options],
             env={**self.env, **env}, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -179,7 +179,7 @@ class World:
         return Result(proc.returncode, err.decode(errors="replace"))
 
     def push_by_hand(self, version, **env):
-        """A pipeline that nobody starts again; waits for its end."""
+        """A pipeline in which commit dies, and all others then."""
         stages = [
             ["weir-plan", "--source", self.source(version),
              "--fleet", self.path("fleet.yaml"), "--bucket-size", "24KiB",
@@ -191,14 +191,17 @@ class World:
         for words in stages:
             last = words is stages[-1]
             procs.append(subprocess.Popen(
-                [*words, "--stage-timeout", "300ms", "-q"],
+                [*words, "--stage-timeout", "60s", "-q"],
                 env={**self.env, **env}, stdin=before,
                 stdout=subprocess.DEVNULL if last else subprocess.PIPE,
                 stderr=subprocess.DEVNULL))
             if before != subprocess.DEVNULL:
                 before.close()
             before = procs[-1].stdout
-        return [p.wait(WAIT_S) for p in procs]
+        procs[-1].wait(WAIT_S)
+        for proc in procs:
+            proc.kill()
+            proc.wait(WAIT_S)
 
     # ---- what is true ----
 

@@ -18,10 +18,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MKCKPT = os.path.join(HERE, "..", "fixtures", "mkckpt.py")
 STAGES = ("plan", "admit", "transfer", "commit")
 KILL = signal.SIGKILL
-WAIT_S = 60         # bound on any wait for a process of ours
+WAIT_S = 240        # bound on any wait for a process of ours
 LOOK_S = 0.002      # between two looks at one
 CHANGED = 64        # bytes from one that changes to the next
-ALWAYS = ("--stage-timeout", "5s", "--engine-timeout", "20s",
+ALWAYS = ("--stage-timeout", "60s", "--engine-timeout", "60s",
           "--expect", "any")
 OPTION_OF = {       # whose option is it, by hand
     "--bucket-size": "plan", "--max-inflight-buckets": "admit",
