@@ -51,6 +51,25 @@ static size_t skip_same(const uint8_t *a, const uint8_t *b, size_t i, size_t n)
 	return i;
 }
 
+/* A bit for each byte that is not 0, the lowest for the first. */
+static inline uint64_t bytes_set(uint64_t v)
+{
+	const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+
+	v = (((v & low) + low) | v) & ~low;
+	return ((v >> 7) * UINT64_C(0x0102040810204080)) >> 56;
+}
+
+/* The same of each byte that differs. */
+static inline uint64_t line_differs(const uint8_t *a, const uint8_t *b)
+{
+	uint64_t m = 0;
+
+	for (size_t i = 0; i < LINE; i += WORD)
+		m |= bytes_set(le64toh(load(a + i) ^ load(b + i))) << i;
+	return m;
+}
+
 bool patch_is_same(const void *a, const void *b, size_t n)
 {
 	return memcmp(a, b, n) == 0;
@@ -90,33 +109,19 @@ bool patch_xor_into(void *dst, const void *diff, size_t n)
 
 /* ---- overwrite ---- */
 
-/* The bytes of a word that differ, the first of which is at `at`. */
-static inline size_t word_points(const uint8_t *a, const uint8_t *b,
-				 uint32_t at, uint8_t *pos, uint8_t *value)
-{
-	uint64_t diff = le64toh(load(a) ^ load(b));
-	size_t n = 0;
-
-	while (diff) {
-		unsigned k = (unsigned)__builtin_ctzll(diff) / 8;
-
-		store32(pos + 4 * n, at + k);
-		value[n++] = b[k];
-		diff &= ~(UINT64_C(0xff) << 8 * k);
-	}
-	return n;
-}
-
 size_t patch_points(const void *a, const void *b, size_t n, uint32_t base,
 		    uint8_t *pos, uint8_t *value)
 {
 	const uint8_t *x = a, *y = b;
 	size_t i = skip_same(x, y, 0, n), count = 0;
 
-	for (; n - i >= LINE; i = skip_same(x, y, i, n))
-		for (size_t end = i + LINE; i < end; i += WORD)
-			count += word_points(x + i, y + i, base + (uint32_t)i,
-					     pos + 4 * count, value + count);
+	for (; n - i >= LINE; i = skip_same(x, y, i + LINE, n))
+		for (uint64_t m = line_differs(x + i, y + i); m; m &= m - 1) {
+			size_t k = i + (size_t)__builtin_ctzll(m);
+
+			store32(pos + 4 * count, base + (uint32_t)k);
+			value[count++] = y[k];
+		}
 	for (; i < n; i++) {
 		if (x[i] == y[i])
 			continue;
@@ -154,25 +159,35 @@ static uint8_t *put_varint(uint8_t *p, uint64_t v)
 	return p;
 }
 
-/* The changed elements of one word, of which at most WORD bytes count.  size
- * is a constant where this is inlined. */
-static inline uint8_t *put_word(struct sparse_out *s, uint8_t *o, uint64_t diff,
-				const uint8_t *b, unsigned size)
+/* A bit for the first byte of each element of which some bit of m is set. */
+static inline uint64_t first_bytes(uint64_t m, unsigned size)
 {
-	uint64_t ones = size == 8 ? UINT64_MAX : (1ull << 8 * size) - 1;
+	uint64_t one = UINT64_MAX / ((UINT64_C(1) << size) - 1);
 
-	while (diff) {
-		unsigned k = (unsigned)__builtin_ctzll(diff) / (8 * size);
-		uint64_t at = s->at + k;
+	for (unsigned k = 1; k < size; k *= 2)
+		m |= m >> k;
+	return m & one;
+}
+
+/* The changed elements of one line.  size is a constant where this is
+ * inlined. */
+static inline uint8_t *put_line(struct sparse_out *s, uint8_t *o,
+				const uint8_t *a, const uint8_t *b,
+				unsigned size)
+{
+	uint64_t m = first_bytes(line_differs(a, b), size);
+
+	for (; m; m &= m - 1) {
+		unsigned k = (unsigned)__builtin_ctzll(m);
+		uint64_t at = s->at + k / size;
 
 		o = put_varint(o, at - s->last);
-		memcpy(o, b + k * size, size);
+		memcpy(o, b + k, size);
 		o += size;
 		s->last = at + 1;
 		s->n++;
-		diff &= size == 8 ? 0 : ~(ones << 8 * size * k);
 	}
-	s->at += WORD / size;
+	s->at += LINE / size;
 	return o;
 }
 
@@ -180,27 +195,23 @@ static inline uint8_t *put_piece(struct sparse_out *s, uint8_t *o,
 				 const uint8_t *a, const uint8_t *b, size_t n,
 				 unsigned size)
 {
+	uint8_t x[LINE] = { 0 }, y[LINE] = { 0 };
 	size_t i = 0;
 
-	while (n - i >= WORD) {
+	for (;;) {
 		size_t same = skip_same(a, b, i, n);
 
 		s->at += (same - i) / size;
 		i = same;
-		for (size_t k = 0; k < LINE / WORD && n - i >= WORD; k++) {
-			o = put_word(s, o, load(a + i) ^ load(b + i), b + i,
-				     size);
-			i += WORD;
-		}
+		if (n - i < LINE)
+			break;
+		o = put_line(s, o, a + i, b + i, size);
+		i += LINE;
 	}
-	if (i < n) {
-		uint8_t x[WORD] = { 0 }, y[WORD] = { 0 };
-
-		memcpy(x, a + i, n - i);
-		memcpy(y, b + i, n - i);
-		o = put_word(s, o, load(x) ^ load(y), y, size);
-		s->at -= (WORD - (n - i)) / size;
-	}
+	memcpy(x, a + i, n - i);
+	memcpy(y, b + i, n - i);
+	o = put_line(s, o, x, y, size);
+	s->at -= (LINE - (n - i)) / size;
 	return o;
 }
 
