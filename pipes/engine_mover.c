@@ -173,9 +173,26 @@ static int send_files(struct shell *sh)
 	return rc;
 }
 
-static int start_mover(struct shell *sh)
+static const struct {
+	struct slice transport;
+	const struct mover_kind *mover;
+} ways[] = {
+	{ SLICE_INIT("nccl"), &mover_nccl },
+	{ SLICE_INIT("cuda-ipc"), &mover_ipc },
+};
+
+/* Of a transport that has groups; else NULL. */
+static const struct mover_kind *mover_of(struct slice transport)
 {
-	int rc = mover_start(&sh->mover, sh->loop, &mover_nccl, &ops, sh);
+	for (size_t i = 0; i < COUNT(ways); i++)
+		if (slice_eq(ways[i].transport, transport))
+			return ways[i].mover;
+	return NULL;
+}
+
+static int start_mover(struct shell *sh, const struct mover_kind *kind)
+{
+	int rc = mover_start(&sh->mover, sh->loop, kind, &ops, sh);
 
 	if (rc < 0)
 		return rc;
@@ -189,7 +206,7 @@ static int start_mover(struct shell *sh)
 
 static int check_enroll(const struct shell *sh, const struct m_enroll *e)
 {
-	if (!slice_eq(e->transport, SLICE("nccl")))
+	if (!mover_of(e->transport))
 		return log_error(E_CONFIG, "transport %.*s has no groups",
 				 SLICE_ARG(e->transport));
 	if (sh->linked)
@@ -215,7 +232,7 @@ void shell_enroll(struct shell *sh)
 	if (rc == 0)
 		shell_mover_stop(sh);
 	if (rc == 0)
-		rc = start_mover(sh);
+		rc = start_mover(sh, mover_of(m.enroll.transport));
 	log_quiet_thread(was);
 	if (rc < 0) {
 		shell_refuse(sh, from, rc, ID_NONE, log_cause());

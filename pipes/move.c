@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 void move_give_up(struct move *m, int rc)
@@ -107,6 +108,9 @@ static int take_message(struct move *m, const int *fd, size_t n)
 	case M_offer:
 		move_offer(m, &msg.offer);
 		return 0;
+	case M_taken:
+		move_taken(m, msg.taken.seq);
+		return 0;
 	case M_leave:
 		move_leave(m, msg.leave.group);
 		return 0;
@@ -162,24 +166,25 @@ static void ticks_ready(void *arg)
 
 /* ---- life ---- */
 
-static int find_device(struct gpu_device *d, uint32_t *library)
+static int find_device(const struct move_wire *wire, struct gpu_device *d,
+		       uint32_t *library)
 {
 	int rc = gpu_open(0, d);
 
-	return rc == 0 ? nccl_version(library) : rc;
+	return rc == 0 ? wire->version(library) : rc;
 }
 
-int move_check(void)
+static int check(const struct move_wire *wire)
 {
 	struct gpu_device d;
 	uint32_t library;
 
-	return find_device(&d, &library);
+	return find_device(wire, &d, &library);
 }
 
 static int open_device(struct move *m)
 {
-	int rc = find_device(&m->device, &m->library);
+	int rc = find_device(m->wire, &m->device, &m->library);
 	char version[NCCL_TEXT];
 
 	if (rc == 0)
@@ -187,8 +192,9 @@ static int open_device(struct move *m)
 	if (rc < 0)
 		return rc;
 	nccl_version_text(m->library, version);
-	log_info("%s, CUDA runtime %d, driver %d, NCCL %s", m->device.name,
-		 m->device.runtime, m->device.driver, version);
+	log_info("%s, CUDA runtime %d, driver %d%s%s", m->device.name,
+		 m->device.runtime, m->device.driver,
+		 m->library ? ", NCCL " : "", m->library ? version : "");
 	return 0;
 }
 
@@ -234,9 +240,10 @@ static void stop(struct move *m)
 	loop_free(m->loop);
 }
 
-int move_run(int fd)
+/* Until the socket ends. */
+static int run(const struct move_wire *wire, int fd)
 {
-	struct move m = { .sock = fd, .done_fd = { -1, -1 } };
+	struct move m = { .wire = wire, .sock = fd, .done_fd = { -1, -1 } };
 	int rc;
 
 	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
@@ -248,4 +255,22 @@ int move_run(int fd)
 		rc = loop_run(m.loop);
 	stop(&m);
 	return rc;
+}
+
+int move_main(const char *name, const struct move_wire *wire, int argc,
+	      char **argv)
+{
+	int rc;
+
+	log_init(name, LOG_INFO);
+	if (argc != 2)
+		rc = log_error(E_USAGE,
+			       "usage: %s FD|check; it is started by other "
+			       "programs",
+			       name);
+	else if (strcmp(argv[1], "check") == 0)
+		rc = check(wire);
+	else
+		rc = run(wire, atoi(argv[1]));
+	return err_exit_code(rc);
 }

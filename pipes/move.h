@@ -1,5 +1,6 @@
 /*
- * move.h - weir-move-nccl: the process that has the device and the libraries.
+ * move.h - weir-move-nccl and weir-move-ipc: the process that has the device
+ * and the libraries.
  *
  * Beside weir-transfer it is rank 0 of every group and reads the source's
  * files; beside an engine it is another rank and writes the slot's files.
@@ -16,6 +17,7 @@
  *	<- offer		-> launched (rank 0: read, broadcast begun),
  *				ack (rank 0: its memory may be used again;
  *				others: written to the files)
+ *	<- taken		(ipc, rank 0) all of the group have copied it
  *	<- leave		the group's offers end without a reply
  *
  * or refused, for any of them.  Offers of one group happen in the order in
@@ -26,6 +28,12 @@
  * asynchronous; a chunk or a staging buffer is used again only when the
  * device says that it has finished with it (I7).  Rank 0 reads a bucket once
  * for all groups that it goes to in one wave.
+ *
+ * weir-move-ipc has no broadcast: the id of a group are the CUDA IPC handles of
+ * rank 0's staging buffers, one export each, which the others map when they
+ * join and unmap when they leave.  A bucket is launched when the device has all
+ * of it, the others copy it from there, and their acks come after their device
+ * has finished; rank 0 uses that buffer again once it is told `taken`.
  *
  * What the device or the runtime fails with ends the process; what a group
  * fails with ends the group.  The end of the socket ends the process, and no
@@ -45,9 +53,11 @@
 #define MOVE_FORM_MS	5	/* between two looks at one that forms */
 #define MOVE_END_MS	2000	/* for the library to let go of a group */
 
-/* Are device and library there?  0, or -E_*, logged. */
-int move_check(void);
-/* Until the socket ends; returns 0, or -E_* (logged). */
-int move_run(int fd);
+struct move_wire;
+extern const struct move_wire move_wire_nccl, move_wire_ipc;
+
+/* The whole program, `NAME FD|check`: its exit code. */
+int move_main(const char *name, const struct move_wire *wire, int argc,
+	      char **argv);
 
 #endif

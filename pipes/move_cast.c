@@ -30,28 +30,36 @@ static int open_ring(struct move *m)
 	return 0;
 }
 
+static int has_room(const struct move *m, uint64_t room)
+{
+	if (room <= m->room)
+		return 0;
+	return log_error(E_PROTO,
+			 "join: room for buckets of %llu bytes, after %llu",
+			 (unsigned long long)room, (unsigned long long)m->room);
+}
+
+int move_open_ring(struct move *m, uint64_t room)
+{
+	if (m->chunk[0].p)
+		return has_room(m, room);
+	m->room = room;
+	return open_ring(m);
+}
+
 /* One buffer is enough, two are faster. */
 int move_open_staging(struct move *m, uint64_t room)
 {
-	int rc = 0;
+	int rc = move_open_ring(m, room);
 
-	if (m->nstagings > 0)
-		return room <= m->room
-			       ? 0
-			       : log_error(E_PROTO,
-					   "join: room for buckets of %llu "
-					   "bytes, after %llu",
-					   (unsigned long long)room,
-					   (unsigned long long)m->room);
-	m->room = room;
+	if (rc < 0 || m->nstagings > 0)
+		return rc;
 	for (uint32_t i = 0; i < MOVE_STAGING && rc == 0; i++) {
 		m->staging[i].bucket = ID_NONE;
 		rc = gpu_alloc(&m->staging[i].memory, room ? room : 1);
 		m->nstagings += rc == 0;
 	}
-	if (m->nstagings == 0)
-		return rc;
-	return m->chunk[0].p ? 0 : open_ring(m);
+	return m->nstagings ? 0 : rc;
 }
 
 static struct chunk *free_chunk(struct move *m)
@@ -139,7 +147,7 @@ static void free_cast(struct move *m, struct cast *c)
 	free(c);
 }
 
-static void finish(struct move *m, struct cast *c)
+void move_finish(struct move *m, struct cast *c)
 {
 	struct msg reply = { .type = M_ack };
 
@@ -158,6 +166,14 @@ static void fail(struct move *m, struct cast *c, int rc)
 	free_cast(m, c);
 }
 
+/* Then it is freed when the device has finished with it. */
+static bool is_on_device(const struct cast *c)
+{
+	if (c->state == CAST_UNLOADS)
+		return c->queued > c->done;
+	return c->state == CAST_LOADS || c->state == CAST_FLIES;
+}
+
 void move_drop_casts(struct move *m, const struct group *g, int code,
 		     const char *cause)
 {
@@ -170,8 +186,7 @@ void move_drop_casts(struct move *m, const struct group *g, int code,
 		if (code)
 			move_refuse(m, c->seq, code, c->bucket, cause);
 		c->is_orphan = true;
-		/* The others are still known to the device. */
-		if (c->state == CAST_WAITS)
+		if (!is_on_device(c))
 			free_cast(m, c);
 	}
 }
@@ -197,16 +212,16 @@ static void chunk_unloaded(void *arg)
 		move_refuse(m, c->seq, -rc, c->bucket, log_cause());
 		c->is_orphan = true;
 	}
-	if (c->done == c->bytes)
-		finish(m, c);
+	if (c->done == (c->is_orphan ? c->queued : c->bytes))
+		move_finish(m, c);
 }
 
 /* False: the ring is full. */
 static bool unload(struct move *m, struct cast *c)
 {
-	while (c->queued < c->bytes) {
+	while (c->queued < c->bytes && !c->is_orphan) {
 		struct chunk *k = free_chunk(m);
-		char *from = (char *)c->staging->memory + c->queued;
+		const char *from = c->from + c->queued;
 		uint64_t left = c->bytes - c->queued;
 		int rc;
 
@@ -228,54 +243,37 @@ static bool unload(struct move *m, struct cast *c)
 	return true;
 }
 
-/* ---- the broadcast ---- */
+/* ---- on its way ---- */
 
-static void flown(void *arg)
-{
-	struct cast *c = arg;
-	struct move *m = c->flown.m;
-
-	/* Broken, it ends early, and what it has brought is not all. */
-	if (c->group->state == GROUP_FORMED && nccl_state(c->group->comm) < 0)
-		move_end_group(m, c->group, E_UNAVAIL, log_cause());
-	c->group->flying--;
-	if (c->group->rank == 0 || c->npieces == 0 || c->is_orphan)
-		finish(m, c);
-	else
-		c->state = CAST_UNLOADS;
-}
-
-static void launched(struct move *m, const struct cast *c)
+void move_launched(struct move *m, const struct cast *c)
 {
 	struct msg reply = { .type = M_launched };
 
-	reply.launched = (struct m_launched){ c->seq, c->bucket };
+	reply.launched = (struct m_launched){ c->seq, c->bucket, c->buffer };
 	if (!c->is_orphan)
 		move_send(m, &reply);
 }
 
 static void launch(struct move *m, struct cast *c)
 {
-	struct group *g = c->group;
-	int rc = gpu_stream_after(g->stream, m->copies);
+	int rc = m->wire->launch(m, c);
 
-	if (rc == 0)
-		rc = nccl_broadcast(g->comm, c->staging->memory, c->bytes,
-				    g->stream);
-	if (rc == -E_UNAVAIL) {
+	if (rc == -E_UNAVAIL)
 		fail(m, c, rc);
-		return;
-	}
-	c->state = CAST_FLIES;
-	if (rc == 0)
-		rc = move_when_done(m, g->stream, &c->flown, flown, c);
-	if (rc < 0) {
+	else if (rc < 0)
 		move_give_up(m, rc);
+}
+
+void move_taken(struct move *m, uint64_t seq)
+{
+	struct cast *c = m->cast;
+
+	while (c && (c->seq != seq || c->state != CAST_HELD))
+		c = c->next;
+	if (!c)
 		return;
-	}
-	g->flying++;
-	if (g->rank == 0)
-		launched(m, c);
+	move_finish(m, c);
+	move_go_on(m);
 }
 
 /* ---- files to device ---- */
@@ -329,17 +327,22 @@ static bool take_staging(struct move *m, struct cast *c)
 {
 	struct staging *s = c->group->rank == 0 ? loaded_staging(m, c) : NULL;
 
+	c->state = CAST_LOADS;
+	/* Who maps rank 0's has none. */
+	if (m->nstagings == 0)
+		return true;
 	if (s)
 		c->queued = c->bytes;
 	else
 		s = free_staging(m);
-	if (!s)
+	if (!s) {
+		c->state = CAST_WAITS;
 		return false;
+	}
 	if (c->queued < c->bytes)
 		s->bucket = ID_NONE;
 	s->users++;
 	c->staging = s;
-	c->state = CAST_LOADS;
 	return true;
 }
 
@@ -350,14 +353,14 @@ static bool send_on(struct move *m, struct cast *c)
 
 	if (c->bytes == 0) {
 		if (c->group->rank == 0)
-			launched(m, c);
-		finish(m, c);
+			move_launched(m, c);
+		move_finish(m, c);
 		return true;
 	}
 	if (c->state == CAST_WAITS && !take_staging(m, c))
 		return false;
 	if (c->is_orphan)
-		finish(m, c);
+		move_finish(m, c);
 	else if (c->group->rank == 0 && (rc = load(m, c)) < 0)
 		fail(m, c, rc);
 	else if (rc > 0)
@@ -372,16 +375,21 @@ static void go_down(struct move *m)
 			return;
 }
 
-void move_go_on(struct move *m)
+static void go_up(struct move *m)
 {
 	struct cast *next;
 
-	go_down(m);
 	for (struct cast *c = m->cast; c; c = next) {
 		next = c->next;
 		if (c->state <= CAST_LOADS && !send_on(m, c))
 			return;
 	}
+}
+
+void move_go_on(struct move *m)
+{
+	go_up(m);
+	go_down(m);
 }
 
 /* ---- offers ---- */
@@ -394,6 +402,9 @@ static const char *wrong_with(struct move *m, const struct m_offer *o)
 
 	if (!g || g->state != GROUP_FORMED)
 		return "offer: its group is not there";
+	if (o->buffer >= MOVE_STAGING ||
+	    (g->rank > 0 && m->nstagings == 0 && !g->mapped[o->buffer]))
+		return "offer: in a buffer that is not mapped";
 	if (o->bytes > m->room)
 		return "offer: a bucket larger than the room for one";
 	if (m->ncasts == MOVE_CASTS_MAX)
@@ -421,7 +432,8 @@ static struct cast *new_cast(struct move *m, const struct m_offer *o)
 			    .wave = o->wave,
 			    .bucket = o->bucket,
 			    .group = move_group(m, o->group),
-			    .npieces = o->pieces.n };
+			    .npieces = o->pieces.n,
+			    .buffer = o->buffer };
 	c->piece = xcalloc(o->pieces.n, sizeof(*c->piece));
 	if (o->pieces.n)
 		memcpy(c->piece, o->pieces.v, o->pieces.n * sizeof(*c->piece));

@@ -19,14 +19,13 @@ struct group *move_group(struct move *m, uint32_t number)
 
 /* ---- the end of a group ---- */
 
-static void let_go(struct group *g)
+static void let_go(struct move *m, struct group *g)
 {
-	watchdog_set("ncclCommAbort", MOVE_END_MS);
-	if (g->comm)
-		nccl_end(g->comm);
+	watchdog_set("the end of a group", MOVE_END_MS);
+	m->wire->end(m, g);
 	gpu_stream_free(g->stream);
 	watchdog_clear();
-	g->comm = g->stream = NULL;
+	g->stream = NULL;
 }
 
 void move_end_group(struct move *m, struct group *g, int code,
@@ -46,7 +45,7 @@ void move_end_group(struct move *m, struct group *g, int code,
 	}
 	g->state = GROUP_OVER;
 	move_drop_casts(m, g, code, kept);
-	let_go(g);
+	let_go(m, g);
 	move_go_on(m);
 }
 
@@ -74,7 +73,7 @@ void move_look(void *arg)
 
 		if (g->state != GROUP_FORMED || g->flying == 0)
 			continue;
-		rc = nccl_state(g->comm);
+		rc = m->wire->state(g);
 		if (rc < 0)
 			move_end_group(m, g, -rc, log_cause());
 	}
@@ -84,41 +83,13 @@ void move_free_groups(struct move *m)
 {
 	for (uint32_t i = 0; i < m->ngroups; i++) {
 		if (m->group[i]->state != GROUP_OVER)
-			let_go(m->group[i]);
+			let_go(m, m->group[i]);
 		free(m->group[i]);
 	}
 	free(m->group);
 }
 
-/* ---- its first bytes ---- */
-
-/* The same at all ranks, and another for each group. */
-static void fill_probe(const struct group *g, char *p)
-{
-	struct digest d;
-
-	for (size_t i = 0; i < MOVE_PROBE; i += DIGEST_LEN) {
-		const uint64_t at = i;
-		struct digest_state s;
-
-		digest_begin(&s);
-		digest_add(&s, g->id.b, NCCL_ID_LEN);
-		digest_add(&s, &at, sizeof(at));
-		digest_end(&s, &d);
-		memcpy(p + i, d.b, DIGEST_LEN);
-	}
-}
-
-static bool probe_is_right(const struct move *m, const struct group *g)
-{
-	char *want = xmalloc(MOVE_PROBE);
-	bool is_right;
-
-	fill_probe(g, want);
-	is_right = memcmp(want, m->probe, MOVE_PROBE) == 0;
-	free(want);
-	return is_right;
-}
+/* ---- forming ---- */
 
 static void joined(struct move *m, const struct group *g, bool formed)
 {
@@ -130,61 +101,13 @@ static void joined(struct move *m, const struct group *g, bool formed)
 	move_send(m, &reply);
 }
 
-static void formed(struct move *m, struct group *g)
+void move_formed(struct move *m, struct group *g)
 {
 	g->state = GROUP_FORMED;
 	m->forming = NULL;
 	loop_disarm(m->loop, &m->deadline);
 	joined(m, g, true);
 }
-
-static void probed(void *arg)
-{
-	struct group *g = arg;
-	struct move *m = g->probed.m;
-
-	if (g->state != GROUP_PROBING)
-		return;
-	if (!g->sums && !probe_is_right(m, g)) {
-		move_end_group(m, g, E_IO,
-			       "the group formed, but other bytes came than "
-			       "were sent");
-		return;
-	}
-	formed(m, g);
-}
-
-static int queue_probe(struct move *m, struct group *g)
-{
-	int rc = 0;
-
-	if (g->rank == 0) {
-		fill_probe(g, m->probe);
-		rc = gpu_copy(g->stream, m->probe_memory, m->probe, MOVE_PROBE);
-	}
-	if (rc == 0)
-		rc = nccl_broadcast(g->comm, m->probe_memory, MOVE_PROBE,
-				    g->stream);
-	if (rc == 0 && g->rank != 0)
-		rc = gpu_copy(g->stream, m->probe, m->probe_memory, MOVE_PROBE);
-	return rc < 0 ? rc
-		      : move_when_done(m, g->stream, &g->probed, probed, g);
-}
-
-/* Whatever the sum is: that it came is what is asked. */
-static int queue_sum(struct move *m, struct group *g)
-{
-	int rc;
-
-	memset(m->probe, 0, sizeof(float));
-	rc = gpu_copy(g->stream, m->probe_memory, m->probe, sizeof(float));
-	if (rc == 0)
-		rc = nccl_sum_float(g->comm, m->probe_memory, g->stream);
-	return rc < 0 ? rc
-		      : move_when_done(m, g->stream, &g->probed, probed, g);
-}
-
-/* ---- forming ---- */
 
 static const char *interface_hint(void)
 {
@@ -213,47 +136,25 @@ static void look_at_forming(void *arg)
 {
 	struct move *m = arg;
 	struct group *g = m->forming;
-	int rc = nccl_state(g->comm);
+	int rc = m->wire->state(g);
 
 	if (rc == 0) {
 		loop_arm(m->loop, &m->form, MOVE_FORM_MS);
 		return;
 	}
-	if (rc > 0 && g->is_foreign && !g->sums) {
-		formed(m, g);
-	} else if (rc > 0) {
-		g->state = GROUP_PROBING;
-		rc = g->sums ? queue_sum(m, g) : queue_probe(m, g);
-	}
+	if (rc > 0)
+		rc = m->wire->prove(m, g);
 	if (rc < 0)
 		move_end_group(m, g, -rc, log_cause());
-}
-
-static int open_probe(struct move *m)
-{
-	int rc = 0;
-
-	if (!m->probe)
-		rc = gpu_host_alloc((void **)&m->probe, MOVE_PROBE,
-				    &m->probe_is_pinned);
-	if (rc == 0 && !m->probe_memory)
-		rc = gpu_alloc(&m->probe_memory, MOVE_PROBE);
-	return rc;
 }
 
 static int begin(struct move *m, struct group *g)
 {
 	struct msg reply = { .type = M_grouped };
-	int rc = g->rank == 0 ? nccl_new_id(&g->id) : 0;
+	int rc = gpu_stream_new(&g->stream);
 
 	if (rc == 0)
-		rc = open_probe(m);
-	if (rc == 0)
-		rc = move_open_staging(m, g->room);
-	if (rc == 0)
-		rc = gpu_stream_new(&g->stream);
-	if (rc == 0)
-		rc = nccl_begin(&g->comm, &g->id, g->rank, g->world);
+		rc = m->wire->begin(m, g);
 	if (rc < 0)
 		return rc;
 	if (g->rank == 0) {
@@ -272,7 +173,7 @@ static bool is_used(const struct move *m, const struct m_join *j)
 {
 	for (uint32_t i = 0; i < m->ngroups; i++)
 		if (m->group[i]->number == j->group ||
-		    (j->id.n == NCCL_ID_LEN &&
+		    (j->id.n == NCCL_ID_LEN && !m->wire->keeps_ids &&
 		     memcmp(m->group[i]->id.b, j->id.p, NCCL_ID_LEN) == 0))
 			return true;
 	return false;

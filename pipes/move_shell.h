@@ -1,10 +1,12 @@
 /*
- * move_shell.h - what the files of weir-move-nccl share; nobody else includes
- * this.
+ * move_shell.h - what the files of weir-move-nccl and weir-move-ipc share;
+ * nobody else includes this.
  *
  *	move.c		start, stop, messages in and out
- *	move_group.c	groups: forming, probing, ending
- *	move_cast.c	offers: files, ring, staging, broadcast
+ *	move_group.c	groups: forming, ending
+ *	move_cast.c	offers: files, ring, staging
+ *	move_nccl.c	the wire of weir-move-nccl: broadcasts
+ *	move_ipc.c	the wire of weir-move-ipc: memory that others map
  */
 #ifndef WEIR_MOVE_SHELL_H
 #define WEIR_MOVE_SHELL_H
@@ -16,12 +18,32 @@
 #include "pipes/msg.h"
 
 struct move;
+struct group;
+struct cast;
 
 /* Something that the device tells when it is there. */
 struct tick {
 	struct move *m;
 	void (*fn)(void *arg);	/* in the loop's thread */
 	void *arg;
+};
+
+/* How what is in rank 0's staging gets to the others. */
+struct move_wire {
+	bool keeps_ids;	/* groups may have the same */
+	/* The library's, if there is one. */
+	int (*version)(uint32_t *library);
+	/* Rank 0 makes g->id, the others have it. */
+	int (*begin)(struct move *m, struct group *g);
+	/* 1: all is well; 0: still forming; -E_UNAVAIL, logged: broken. */
+	int (*state)(const struct group *g);
+	/* All ranks are there: move_formed() once bytes have flowed. */
+	int (*prove)(struct move *m, struct group *g);
+	/* At rank 0 it is on its way to the staging, at others it is offered.
+	 * -E_UNAVAIL: that cast has failed; else the process has. */
+	int (*launch)(struct move *m, struct cast *c);
+	/* It may hang: called under a watchdog. */
+	void (*end)(struct move *m, struct group *g);
 };
 
 enum group_state { GROUP_FORMING, GROUP_PROBING, GROUP_FORMED, GROUP_OVER };
@@ -31,6 +53,7 @@ struct group {
 	enum group_state state;
 	struct nccl_id id;
 	void *comm, *stream;
+	void *mapped[MOVE_STAGING];	/* rank 0's, where they are mapped */
 	uint64_t seq, ms, room;		/* of its join */
 	bool is_foreign;		/* its others know no probe */
 	bool sums;			/* ... but begin with a sum */
@@ -52,7 +75,8 @@ struct staging {
 	uint32_t wave, bucket;		/* what is in it, whole; ID_NONE */
 };
 
-enum cast_state { CAST_WAITS, CAST_LOADS, CAST_FLIES, CAST_UNLOADS };
+/* HELD: until the others have copied it. */
+enum cast_state { CAST_WAITS, CAST_LOADS, CAST_FLIES, CAST_HELD, CAST_UNLOADS };
 
 struct cast {
 	struct cast *next;
@@ -64,6 +88,8 @@ struct cast {
 	struct m_piece *piece;
 	uint32_t npieces;
 	struct staging *staging;
+	uint8_t buffer;			/* of rank 0's staging, where mapped */
+	const char *from;		/* what is unloaded */
 	uint64_t queued;		/* bytes given to the device's copies */
 	uint32_t at_piece;		/* where its files are read or written */
 	uint64_t at_byte;
@@ -72,6 +98,7 @@ struct cast {
 };
 
 struct move {
+	const struct move_wire *wire;
 	int sock;
 	struct loop *loop;
 	struct gpu_device device;
@@ -113,11 +140,18 @@ struct group *move_group(struct move *m, uint32_t number);	/* or NULL */
 /* Its offers are refused with the cause, or dropped. */
 void move_end_group(struct move *m, struct group *g, int code,
 		    const char *cause);
+void move_formed(struct move *m, struct group *g);
 void move_look(void *arg);		/* at all groups in use */
 void move_free_groups(struct move *m);
 
-int move_open_staging(struct move *m, uint64_t room);
+/* room: of the largest bucket. */
+int move_open_ring(struct move *m, uint64_t room);
+int move_open_staging(struct move *m, uint64_t room);	/* and the ring */
 void move_offer(struct move *m, const struct m_offer *o);
+void move_taken(struct move *m, uint64_t seq);
+/* Of wires: rank 0 says that it can be had; one ends well. */
+void move_launched(struct move *m, const struct cast *c);
+void move_finish(struct move *m, struct cast *c);
 void move_go_on(struct move *m);	/* with whatever can */
 /* code 0: silently. */
 void move_drop_casts(struct move *m, const struct group *g, int code,

@@ -22,6 +22,7 @@ struct packet {
 };
 
 const struct mover_kind mover_nccl = { "weir-move-nccl", "transport nccl" };
+const struct mover_kind mover_ipc = { "weir-move-ipc", "transport cuda-ipc" };
 const struct mover_kind mover_slot = { "weir-move-slot", "--device" };
 const struct mover_kind mover_source = { "weir-move-source", "--source gpu" };
 

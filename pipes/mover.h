@@ -35,7 +35,7 @@ struct mover_kind {
 	const char *program, *what;
 };
 
-extern const struct mover_kind mover_nccl, mover_slot, mover_source;
+extern const struct mover_kind mover_nccl, mover_ipc, mover_slot, mover_source;
 
 /* In $WEIR_LIBEXEC if that is set, else beside this
  * program or in libexec.  -E_UNAVAIL, logged:

@@ -114,7 +114,8 @@ static const struct opt plan_rows[] = {
 	  .def = "auto",
 	  .help = "how bytes move: host; disk, by a version directory that "
 		  "engines load; delta, the same with what changed only; nccl, "
-		  "by broadcasts between devices; auto: host" },
+		  "by broadcasts between devices; cuda-ipc, by buffers on "
+		  "the source's device; auto: host" },
 	{ .name = "disk-dir",
 	  OPT_TO_STRING(struct plan_conf, disk_dir),
 	  .value = "DIR",

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const built[] = { "host", "mem", "disk", "delta", "nccl" };
-static const char *const not_built[] = { "tcp", "ucx", "cuda-ipc" };
+static const char *const built[] = { "host",  "mem",  "disk",
+				     "delta", "nccl", "cuda-ipc" };
+static const char *const not_built[] = { "tcp", "ucx" };
 
 static const char *find(const char *const *names, size_t n, const char *name)
 {
@@ -35,7 +36,7 @@ static const char *resolve_transport(const char *name)
 	else
 		log_error(E_USAGE,
 			  "--transport \"%s\": no such transport; expected "
-			  "auto, host, mem, disk, delta or nccl",
+			  "auto, host, mem, disk, delta, nccl or cuda-ipc",
 			  name);
 	return NULL;
 }
@@ -212,6 +213,19 @@ static int open_source(struct plan_input *in, const struct plan_conf *conf,
 		      : ranks_open(&in->ranks, in->sources.v, in->sources.n);
 }
 
+/* No server maps memory of ours. */
+static int check_none_alone(const struct fleet *f)
+{
+	for (uint32_t i = 0; i < f->n; i++)
+		if (f->engine[i].nworkers == 0)
+			return log_error(E_CONFIG,
+					 "engine %s: transport cuda-ipc to a "
+					 "url alone is not built: give it "
+					 "workers",
+					 f->engine[i].name);
+	return 0;
+}
+
 /* A server with a url alone loads whole directories, unless it pulls. */
 static int check_alone(struct plan_input *in)
 {
@@ -220,6 +234,8 @@ static int check_alone(struct plan_input *in)
 	for (uint32_t i = 0; i < f->n; i++)
 		in->is_cast |= f->engine[i].nworkers == 0 &&
 			       strcmp(in->transport, "nccl") == 0;
+	if (strcmp(in->transport, "cuda-ipc") == 0)
+		return check_none_alone(f);
 	if (strcmp(in->transport, "delta") != 0)
 		return 0;
 	for (uint32_t i = 0; i < f->n; i++)
@@ -257,11 +273,11 @@ static int check_engines(struct plan_input *in, size_t nranks)
 	const struct fleet *f = &in->fleet;
 	int rc = check_alone(in);
 
-	if (rc == 0 && nranks > 1 && strcmp(in->transport, "nccl") == 0)
+	if (rc == 0 && nranks > 1 && transport_has(in->transport, TR_DEVICE))
 		rc = log_error(E_CONFIG,
-			       "transport nccl: %zu source ranks; more than "
+			       "transport %s: %zu source ranks; more than "
 			       "one is not built yet",
-			       nranks);
+			       in->transport, nranks);
 	for (uint32_t i = 0; rc == 0 && nranks > 1 && i < f->n; i++)
 		rc = check_workers(&f->engine[i], nranks);
 	return rc;

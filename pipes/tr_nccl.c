@@ -1,9 +1,10 @@
 /*
- * tr_nccl.c - one broadcast reaches every engine of a wave.
+ * tr_nccl.c - one broadcast, or one buffer that all can map, reaches every
+ * engine of a wave: transports nccl and cuda-ipc.
  *
- * The proxy of weir-move-nccl (move.h), which is rank 0.  Each receiver has a
- * mover of its own; it is asked to enroll, to join a group and to take offers
- * over a fan, and the fan's deadlines are ours.
+ * The proxy of weir-move-nccl or weir-move-ipc (move.h), which is rank 0.  Each
+ * receiver has a mover of its own; it is asked to enroll, to join a group and
+ * to take offers over a fan, and the fan's deadlines are ours.
  *
  * Who is posted a bucket at once decides the group: all attached receivers
  * make one group, else each engine has its own.  A group is formed when a
@@ -12,7 +13,8 @@
  *
  * An offer goes to rank 0 first: receivers hear of it when it has been read
  * and launched, so that a source that fails does not leave them waiting in a
- * broadcast.  An ack is passed on after rank 0 has let go of the bucket.
+ * broadcast.  An ack is passed on after rank 0 has let go of the bucket, which
+ * by cuda-ipc it does when it hears that all of the group have acked it.
  *
  * A member that fails takes its group with it: what its others were posted
  * fails as well.
@@ -28,7 +30,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME "nccl"
+static const struct tr_nccl_way by_nccl = {
+	.name = "nccl",
+	.mover = &mover_nccl,
+};
+
+static const struct tr_nccl_way by_ipc = {
+	.name = "cuda-ipc",
+	.mover = &mover_ipc,
+	.is_mapped = true,
+};
 
 struct nccl *tr_nccl_of(const struct transport *t)
 {
@@ -58,6 +69,21 @@ static bool is_same_device(const struct device *a, const struct device *b)
 	       memcmp(a->uuid, b->uuid, GPU_UUID_LEN) == 0;
 }
 
+/* What is on another device could be read over peer access: not built. */
+static int check_one_device(const struct nccl *n, uint32_t receiver)
+{
+	char its[GPU_UUID_TEXT], ours[GPU_UUID_TEXT];
+
+	if (is_same_device(&n->device[receiver], &n->root))
+		return 0;
+	gpu_uuid_text(n->device[receiver].uuid, its);
+	gpu_uuid_text(n->root.uuid, ours);
+	return log_error(E_CONFIG,
+			 "it is on %s, the source on %s: cuda-ipc needs one "
+			 "device for both; use transport nccl",
+			 its, ours);
+}
+
 /* 0, or why it cannot be in a group with the others. */
 static int check_device(const struct transport *t, uint32_t receiver)
 {
@@ -65,6 +91,8 @@ static int check_device(const struct transport *t, uint32_t receiver)
 	const struct device *d = &n->device[receiver];
 	char uuid[GPU_UUID_TEXT], have[NCCL_TEXT], want[NCCL_TEXT];
 
+	if (n->way->is_mapped)
+		return check_one_device(n, receiver);
 	gpu_uuid_text(d->uuid, uuid);
 	nccl_version_text(d->library, have);
 	nccl_version_text(n->root.library, want);
@@ -176,7 +204,7 @@ static void mover_said(void *arg, const struct msg *m)
 	case M_launched:
 		c = cast_by_seq(n, m->launched.seq);
 		if (c)
-			tr_nccl_launched(t, c);
+			tr_nccl_launched(t, c, m->launched.buffer);
 		break;
 	case M_ack:
 		c = cast_by_seq(n, m->ack.seq);
@@ -187,7 +215,8 @@ static void mover_said(void *arg, const struct msg *m)
 		mover_refused(t, &m->refused);
 		break;
 	default:
-		log_debug("weir-move-nccl sent %s", msg_name(m->type));
+		log_debug("%s sent %s", n->way->mover->program,
+			  msg_name(m->type));
 	}
 	tr_nccl_watch_mover(t);
 }
@@ -223,7 +252,8 @@ static void silent(void *arg)
 	struct transport *t = arg;
 	char time[UNITS_MAX], cause[128];
 
-	snprintf(cause, sizeof(cause), "weir-move-nccl said nothing for %s",
+	snprintf(cause, sizeof(cause), "%s said nothing for %s",
+		 tr_nccl_of(t)->way->mover->program,
 		 units_time((int64_t)t->env->load_ms, time));
 	mover_lost(t, E_TIMEOUT, cause);
 }
@@ -386,7 +416,7 @@ static int nccl_attach(struct transport *t, uint32_t receiver)
 	m.enroll = (struct m_enroll){
 		.fence = env->fence,
 		.boot = slice_of(env->boot[receiver]),
-		.transport = SLICE(NAME),
+		.transport = slice_of(n->way->name),
 		.bytes = env->plan->rank[0].bytes,
 	};
 	return fan_call(n->fan, receiver, &m, TAG_ENROLL, 1, env->engine_ms);
@@ -459,14 +489,14 @@ static int start_mover(struct transport *t)
 {
 	struct nccl *n = tr_nccl_of(t);
 	struct msg m = { .type = M_enroll };
-	int rc = mover_start(&n->mover, t->env->loop, &mover_nccl, &mover_ops,
+	int rc = mover_start(&n->mover, t->env->loop, n->way->mover, &mover_ops,
 			     t);
 
 	if (rc < 0)
 		return rc;
 	m.enroll = (struct m_enroll){ .seq = ++n->seq,
 				      .fence = t->env->fence,
-				      .transport = SLICE(NAME),
+				      .transport = slice_of(n->way->name),
 				      .bytes = t->env->plan->rank[0].bytes };
 	return mover_send(n->mover, &m, NULL, 0);
 }
@@ -492,16 +522,23 @@ static int nccl_check(void)
 	return mover_check(&mover_nccl);
 }
 
-static int nccl_open(struct transport *t)
+static int ipc_check(void)
+{
+	return mover_check(&mover_ipc);
+}
+
+static int open_by(struct transport *t, const struct tr_nccl_way *way)
 {
 	struct nccl *n;
 	int rc;
 
 	if (t->env->plan->nranks > 1)
-		return log_error(E_CONFIG, "transport " NAME
-					   ": several source ranks are not "
-					   "built yet");
+		return log_error(E_CONFIG,
+				 "transport %s: several source ranks are not "
+				 "built yet",
+				 way->name);
 	t->self = n = xcalloc(1, sizeof(*n));
+	n->way = way;
 	init(t, n);
 	rc = n->fan ? tr_add_receivers(t, n->fan, 0) : -E_IO;
 	if (rc == 0)
@@ -511,16 +548,31 @@ static int nccl_open(struct transport *t)
 	return rc;
 }
 
+static int nccl_open(struct transport *t)
+{
+	return open_by(t, &by_nccl);
+}
+
+static int ipc_open(struct transport *t)
+{
+	return open_by(t, &by_ipc);
+}
+
+#define SHARED_SLOTS                                                \
+	.caps = TR_DEVICE | TR_FANOUT, .attach = nccl_attach,       \
+	.offer = nccl_offer, .post = nccl_post, .load = tr_no_load, \
+	.poll = tr_no_poll, .abort = nccl_abort, .close = nccl_close
+
 const struct transport_ops tr_nccl_ops = {
-	.name = NAME,
-	.caps = TR_DEVICE | TR_FANOUT,
+	.name = "nccl",
 	.check = nccl_check,
 	.open = nccl_open,
-	.attach = nccl_attach,
-	.offer = nccl_offer,
-	.post = nccl_post,
-	.load = tr_no_load,
-	.poll = tr_no_poll,
-	.abort = nccl_abort,
-	.close = nccl_close,
+	SHARED_SLOTS,
+};
+
+const struct transport_ops tr_ipc_ops = {
+	.name = "cuda-ipc",
+	.check = ipc_check,
+	.open = ipc_open,
+	SHARED_SLOTS,
 };

@@ -1,6 +1,6 @@
 /*
- * tr_nccl.h - what the files of transport nccl share; nobody else includes
- * this.
+ * tr_nccl.h - what the files of transports nccl and cuda-ipc share; nobody
+ * else includes this.
  *
  *	tr_nccl.c	the table, enrolling, what mover and receivers say
  *	tr_nccl_group.c	groups: who is in one, forming, breaking
@@ -44,7 +44,8 @@ struct cast {
 	struct group *group;
 	uint32_t wave, bucket;
 	uint64_t seq; /* rank 0's; 0: not sent yet */
-	bool is_launched, is_moved;
+	bool is_launched, is_taken, is_moved;
+	uint8_t buffer; /* cuda-ipc: that receivers copy it from */
 	struct post *post; /* one for each member */
 };
 
@@ -59,7 +60,17 @@ struct device {
 	uint32_t library;
 };
 
+/* What differs. */
+struct tr_nccl_way {
+	const char *name;
+	const struct mover_kind *mover;
+	/* Receivers copy it from the source's device, theirs too, and rank 0
+	 * keeps it until they have; else it is a broadcast to others. */
+	bool is_mapped;
+};
+
 struct nccl {
+	const struct tr_nccl_way *way;
 	struct fan *fan;
 	struct mover *mover; /* NULL: it has ended */
 	int gone_code;	     /* why */
@@ -105,8 +116,8 @@ void tr_nccl_free_groups(struct nccl *n);
 
 /* Looks at what was posted since the last turn of the loop. */
 void tr_nccl_turn(void *transport);
-/* Rank 0 has read it and begun its broadcast. */
-void tr_nccl_launched(struct transport *t, struct cast *c);
+/* Rank 0 has read it, and begun its broadcast or has it in that buffer. */
+void tr_nccl_launched(struct transport *t, struct cast *c, uint8_t buffer);
 void tr_nccl_moved(struct transport *t, struct cast *c);
 /* (Re)arms the deadline for its next word, if it owes one. */
 void tr_nccl_watch_mover(struct transport *t);

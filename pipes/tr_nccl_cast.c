@@ -76,12 +76,33 @@ struct post *tr_nccl_find_post(struct nccl *n, uint32_t receiver,
 	return NULL;
 }
 
+static bool is_acked(const struct transport *t, const struct post *p)
+{
+	return p->acks == t->env->plan->receiver[p->receiver].workers;
+}
+
+/* Rank 0 may use its buffer again once nobody reads it any more. */
+static void tell_taken(struct transport *t, struct cast *c)
+{
+	struct msg m = { .type = M_taken, .taken = { c->seq } };
+	struct nccl *n = tr_nccl_of(t);
+
+	if (!n->way->is_mapped || c->is_taken || c->is_moved || !n->mover)
+		return;
+	for (uint32_t i = 0; i < c->group->n; i++)
+		if (!c->post[i].has_ended && !is_acked(t, &c->post[i]))
+			return;
+	c->is_taken = true;
+	/* If it cannot be sent, it is not answered in time. */
+	mover_send(n->mover, &m, NULL, 0);
+	tr_nccl_watch_mover(t);
+}
+
 /* A worker's ack waits until rank 0 has moved the bucket. */
 void tr_nccl_settle(struct transport *t, struct cast *c, struct post *p)
 {
-	uint32_t workers = t->env->plan->receiver[p->receiver].workers;
-
-	if (!c->is_moved || p->has_ended || p->acks < workers)
+	tell_taken(t, c);
+	if (!c->is_moved || p->has_ended || !is_acked(t, p))
 		return;
 	p->has_ended = true;
 	for (uint32_t i = 0; i < p->acks; i++)
@@ -130,6 +151,7 @@ static void fill_offer(struct transport *t, const struct cast *c,
 		.bytes = plan_share(t->env->plan, c->bucket, 0),
 		.pieces = { n->pieces.v, count },
 		.group = c->group->number,
+		.buffer = c->buffer,
 	};
 }
 
@@ -151,13 +173,14 @@ static void send_to_mover(struct transport *t, struct cast *c)
 	}
 }
 
-void tr_nccl_launched(struct transport *t, struct cast *c)
+void tr_nccl_launched(struct transport *t, struct cast *c, uint8_t buffer)
 {
 	const struct tr_env *env = t->env;
 	struct nccl *n = tr_nccl_of(t);
 	int rc = tr_pieces_of(&n->pieces, env->plan, c->bucket, &n->arena);
 
 	c->is_launched = true;
+	c->buffer = buffer;
 	for (uint32_t i = 0; i < c->group->n; i++) {
 		uint32_t r = c->post[i].receiver;
 		struct msg m = { .type = M_offer };
@@ -177,13 +200,19 @@ void tr_nccl_launched(struct transport *t, struct cast *c)
 	}
 }
 
+/* Of a bucket that others read from it, they owe the next one. */
+static bool waits_for_readers(const struct nccl *n, const struct cast *c)
+{
+	return n->way->is_mapped && c->is_launched && !c->is_taken;
+}
+
 /* It owes a word on what it was sent. */
 void tr_nccl_watch_mover(struct transport *t)
 {
 	struct nccl *n = tr_nccl_of(t);
 
 	for (const struct cast *c = n->cast; c; c = c->next) {
-		if (!c->seq || c->is_moved)
+		if (!c->seq || c->is_moved || waits_for_readers(n, c))
 			continue;
 		loop_arm(t->env->loop, &n->silence, (int64_t)t->env->load_ms);
 		return;

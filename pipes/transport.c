@@ -11,7 +11,8 @@
 enum { NEW, ATTACHING, ATTACHED, GONE };
 
 static const struct transport_ops *const all[] = {
-	&tr_host_ops, &tr_mem_ops, &tr_disk_ops, &tr_delta_ops, &tr_nccl_ops,
+	&tr_host_ops,  &tr_mem_ops,  &tr_disk_ops,
+	&tr_delta_ops, &tr_nccl_ops, &tr_ipc_ops,
 };
 
 const struct transport_ops *transport_find(const char *name)

@@ -171,6 +171,6 @@ int tr_no_load(struct transport *t, uint32_t receiver);
 void tr_no_poll(struct transport *t);	/* its loop callbacks tell all */
 
 extern const struct transport_ops tr_host_ops, tr_mem_ops, tr_disk_ops,
-	tr_delta_ops, tr_nccl_ops;
+	tr_delta_ops, tr_nccl_ops, tr_ipc_ops;
 
 #endif

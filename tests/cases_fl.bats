@@ -274,7 +274,7 @@ load cases
 	stop c
 	stop d
 	# transports and kinds of engine that this build lacks
-	for transport in tcp ucx cuda-ipc nonsense; do
+	for transport in tcp ucx nonsense; do
 		fleet a
 		run --separate-stderr push "$T/two" --transport $transport
 		assert_failure

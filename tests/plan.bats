@@ -355,8 +355,8 @@ refuses() {
 
 @test "transports that are not built are named" {
 	checkpoint w=1
-	plan --transport cuda-ipc
-	one_line_error 64 "transport cuda-ipc: not built yet"
+	plan --transport ucx
+	one_line_error 64 "transport ucx: not built yet"
 	plan --transport pigeon
 	one_line_error 64 '"pigeon"'
 	plan --transport mem

@@ -1,5 +1,5 @@
-/* Transport nccl passes trcheck.h, over stand-ins: real movers, receivers in
- * this process. */
+/* Transports nccl and cuda-ipc pass trcheck.h, over stand-ins: real movers,
+ * receivers in this process. */
 #include "tests/trcheck.h"
 
 #include "common/err.h"
@@ -28,6 +28,7 @@ static struct fake fake[TR_RECEIVERS];
 static struct msg_arena arena;
 static struct buf in, out;
 static unsigned lost_movers;
+static const struct mover_kind *kind; /* of the bench that runs */
 
 static void answer(struct fake *f, const struct msg *m)
 {
@@ -110,9 +111,11 @@ static void start_mover(struct fake *f, uint32_t receiver)
 	struct msg m = { .type = M_attach };
 	char device[8];
 
-	snprintf(device, sizeof(device), "%u", receiver + 1);
+	/* NCCL wants another one for each, cuda-ipc one for all. */
+	snprintf(device, sizeof(device), "%u",
+		 kind == &mover_nccl ? receiver + 1 : 0);
 	setenv("CUDA_VISIBLE_DEVICES", device, 1);
-	BUG_ON(mover_start(&f->mover, f->loop, &mover_nccl, &ops, f) < 0);
+	BUG_ON(mover_start(&f->mover, f->loop, kind, &ops, f) < 0);
 	m.attach.count = 1;
 	BUG_ON(mover_send(f->mover, &m, &f->fd, 1) < 0);
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
@@ -162,6 +165,12 @@ static const struct tr_bench nccl = { .name = "nccl",
 				      .start = start,
 				      .stop = stop,
 				      .bytes = bytes };
+
+static const struct tr_bench ipc = { .name = "cuda-ipc",
+				     .ops = &tr_ipc_ops,
+				     .start = start,
+				     .stop = stop,
+				     .bytes = bytes };
 
 /* ---- a mover that is asked what it must not do ---- */
 
@@ -260,6 +269,9 @@ int main(void)
 	log_init("unit_nccl", LOG_WARN);
 	if (!find_mover())
 		return tap_skip("built without CUDA and NCCL");
+	kind = &mover_ipc;
+	trcheck(&ipc);
+	kind = &mover_nccl;
 	trcheck(&nccl);
 	check_mover();
 	eq_u64(lost_movers, 0, "no mover ended before its time");

@@ -1,0 +1,152 @@
+#!/usr/bin/env bats
+# Transport cuda-ipc, over the stand-in of CUDA.
+# shellcheck disable=SC2154 # status, output, stderr: set by run
+
+load fleet
+
+setup() {
+	common_setup
+	[ -x "$BUILD/weir-move-ipc" ] ||
+		skip "built without CUDA: no weir-move-ipc"
+	export LD_LIBRARY_PATH="$BUILD/tests/standin"
+	export CUDA_VISIBLE_DEVICES=2 WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
+}
+
+# ipush SOURCE [OPTION]...
+ipush() { push "$@" --transport cuda-ipc; }
+
+@test "cuda-ipc: two versions to two engines on the source's device, byte by byte" {
+	checkpoint "$T/one" --size 4MiB --shards 3 --seed 1
+	checkpoint "$T/two" --size 4MiB --shards 3 --seed 2
+	engines a b
+	fleet a b
+	run --separate-stderr ipush "$T/one" --bucket-size 512KiB
+	assert_success
+	assert_output --partial "version 1 published"
+	holds a "$T/one" && holds b "$T/one"
+	run --separate-stderr ipush "$T/two" --bucket-size 512KiB \
+		--max-inflight-engine-groups 1
+	assert_success
+	holds a "$T/two" && holds b "$T/two"
+	assert_clean_runs
+}
+
+@test "IP-02 cuda-ipc: a buffer is kept until slow readers have it; waves and credit hold" {
+	checkpoint "$T/one" --size 2MiB
+	WEIR_STANDIN_PAUSE_US=20000 engine a
+	engines b c d
+	fleet a b c d
+	run --separate-stderr ipush "$T/one" --bucket-size 128KiB \
+		--max-inflight-engine-groups 2 --max-inflight-buckets 3 \
+		--max-inflight-bytes 1MiB
+	assert_success
+	for name in a b c d; do
+		holds "$name" "$T/one"
+	done
+	run python3 "$SRC/tests/checkevents.py" "$(newest_run)/events" \
+		--engines a,b,c,d --groups 2 --buckets 3 --bytes $((1 << 20))
+	assert_success
+	assert_output --partial "waves=2 active=2 peak_buckets=3"
+}
+
+@test "IP-03 cuda-ipc: another device is refused, by both UUIDs, and pauses nobody" {
+	checkpoint "$T/one" --size 1MiB
+	CUDA_VISIBLE_DEVICES=3 engine a --on-pause "touch $T/paused"
+	fleet a
+	run --separate-stderr ipush "$T/one"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine a: it is on GPU-[-0-9a-f]*03, the source on GPU-[-0-9a-f]*02: cuda-ipc needs one device"
+	assert_not_exist "$T/paused"
+	# By UUID, not by number.
+	CUDA_VISIBLE_DEVICES=3,2 ipush "$T/one" >/dev/null 2>"$T/err"
+	holds a "$T/one"
+}
+
+@test "IP-04 cuda-ipc: memory that cannot be shared or mapped, with the call and hints" {
+	checkpoint "$T/one" --size 1MiB
+	engine a --on-pause "touch $T/paused"
+	fleet a
+	WEIR_STANDIN_FAULT=no-ipc run --separate-stderr ipush "$T/one"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "cudaIpcGetMemHandle: .*ptrace_scope"
+	stop a
+	WEIR_STANDIN_FAULT=no-map engine a --on-pause "touch $T/paused"
+	run --separate-stderr ipush "$T/one"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine a: .*cudaIpcOpenMemHandle: .*ptrace_scope"
+	assert_not_exist "$T/paused"
+}
+
+@test "cuda-ipc: a killed reader fails the push, and the next one heals all" {
+	checkpoint "$T/one" --size 2MiB
+	engine a
+	WEIR_STANDIN_PAUSE_US=200000 engine b
+	fleet a b
+	start push weir-push --transport cuda-ipc --source "$T/one" \
+		--fleet "$T/fleet.yaml" --registry "$T/registry" \
+		--bucket-size 64KiB
+	wait_for told granted
+	kill_engine b
+	ends_with 2 push || ends_with 1 push
+	run cat "$T/push.err"
+	assert_output --regexp "engine b"
+	rm -f "$T/b.sock" "$T/b.sock.fd"
+	engine b
+	ipush "$T/one" >/dev/null 2>&1
+	holds a "$T/one" && holds b "$T/one"
+}
+
+@test "I9 cuda-ipc: transfer killed under way is started again, with new buffers" {
+	checkpoint "$T/one" --size 2MiB
+	engine a
+	WEIR_STANDIN_PAUSE_US=50000 engine b
+	fleet a b
+	start push weir-push --transport cuda-ipc --source "$T/one" \
+		--fleet "$T/fleet.yaml" --registry "$T/registry" \
+		--bucket-size 64KiB --max-inflight-buckets 2
+	wait_for told acked
+	kill -KILL "$(head -n 1 "$(newest_run)/transfer.1")"
+	ends_with 0 push
+	holds a "$T/one" && holds b "$T/one"
+}
+
+@test "cuda-ipc: what it cannot do is refused before any engine is touched" {
+	checkpoint "$T/one" --size 1MiB
+	engines a b
+	fleet a b
+	run --separate-stderr ipush "$T/one" --source "$T/one"
+	one_line_error 78 "transport cuda-ipc: 2 source ranks"
+	run --separate-stderr ipush "$T/one" --min-engines 1
+	assert_equal "$status" 78
+	assert_regex "$stderr" "transport cuda-ipc cannot lose an engine"
+	WEIR_LIBEXEC="$T" run --separate-stderr ipush "$T/one"
+	assert_equal "$status" 69
+	assert_regex "$stderr" "transport cuda-ipc: unavailable, .*weir-move-ipc is not installed"
+}
+
+# mutant SOURCE_FAULT SOURCE_US ENGINE_US ENGINE_FAULT: a push by such movers.
+mutant() {
+	WEIR_STANDIN_PAUSE_US=$3 WEIR_MUTANT=$4 engine b
+	WEIR_STANDIN_PAUSE_US=$2 WEIR_MUTANT=$1 run --separate-stderr \
+		ipush "$T/one" --bucket-size 64KiB --max-inflight-buckets 8 \
+		--load-timeout 10s
+	stop b
+}
+
+# As in gpu.bats: what finds them is the digest of what is in the slot.
+@test "cuda-ipc: two mutants at either end, each found before anything is published" {
+	checkpoint "$T/one" --size 2MiB
+	export WEIR_LIBEXEC="$BUILD/tests/standin"
+	fleet b
+	mutant no-wait 20000 0 none
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine b: .*holds other bytes"
+	mutant early-reuse 0 20000 none
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine b: .*holds other bytes"
+	mutant none 0 20000 no-wait
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine b: "
+	mutant none 0 300 none
+	assert_success
+}
