@@ -470,6 +470,9 @@ void commit_verdict(struct commit_io *c)
 	uint8_t code = commit_exit(&c->m);
 	struct m_verdict *v = &c->verdict.verdict;
 
+	/* A signal may have come while it was waited for: it must not write to
+	 * the registry behind us. */
+	recover_stop(&c->recover);
 	/* Without attention on disk, `open` must stay. */
 	if (c->open_written && !c->m.unknown && write_attention(c) < 0)
 		c->open_written = false;

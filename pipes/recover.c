@@ -344,6 +344,12 @@ const struct engine *recover_poisoned(const struct recover *r, const char *name)
 	return NULL;
 }
 
+void recover_stop(struct recover *r)
+{
+	if (r->left)
+		recover_release(r);
+}
+
 void recover_release(struct recover *r)
 {
 	bring_release(&r->bring);

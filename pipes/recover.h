@@ -35,6 +35,9 @@ struct recover {
  * nothing to do, done is not called; 1: under way; -E_*.  The registry is
  * locked by the caller. */
 int recover_start(struct recover *r, struct loop *l, const char *own_run);
+/* Ends it, if it is under way: what is not home stays in `attention` as it
+ * was, and done is not called. */
+void recover_stop(struct recover *r);
 void recover_release(struct recover *r);
 
 /* The engine of that name that is poisoned still, or NULL.  Until release. */

@@ -1,7 +1,7 @@
 /*
- * Worlds that are made for what seldom happens: with --aims, three of four
- * seeds aim at one row or some rows of a machine each, in turn.  What is drawn
- * stays as it is, but for the faults and settings that make that moment likely.
+ * Worlds that are made for what seldom happens: three of four seeds aim at one
+ * row or some rows of a machine each, in turn.  What is drawn stays as it is,
+ * but for the faults and settings that make that moment likely.
  */
 #include "story.h"
 
@@ -13,6 +13,7 @@
 
 #define OTHERS 2       /* fewer faults are left as they were drawn */
 #define AIMED_STEPS 12 /* from the moment on, calls until it happens */
+#define MOMENTS 4
 
 /* What the world must have. */
 enum {
@@ -21,12 +22,27 @@ enum {
 	AGAIN = 1 << 2,	   /* the second push: a decided number */
 	JOIN = 1 << 3,
 	BACK = 1 << 4,
-	SLOW = 1 << 5,	 /* jobs take their time */
-	HOOKS = 1 << 6,	 /* commands of engines too */
-	ALONE = 1 << 7,	 /* one engine */
-	ECHOES = 1 << 8, /* old requests are heard */
-	NEXT = 1 << 9,	 /* the second fault is the next push's */
-	BIG = 1 << 10,	 /* many buckets */
+	SLOW = 1 << 5,	  /* jobs take their time */
+	HOOKS = 1 << 6,	  /* commands of engines too */
+	ALONE = 1 << 7,	  /* one engine */
+	ECHOES = 1 << 8,  /* old requests are heard */
+	NEXT = 1 << 9,	  /* all but the first are the next push's */
+	BIG = 1 << 10,	  /* many buckets */
+	SEVERAL = 1 << 11 /* engines */
+};
+
+/* How it happens. */
+enum {
+	AGAIN_ = 1 << 0, /* in a stage that was started again */
+	LONG_ = 1 << 1,	 /* longer than all time-outs */
+	LAG_ = 1 << 2,	 /* a little longer than an engine may take */
+	BRIEF_ = 1 << 3, /* not as long as any time-out */
+	OTHER_ = 1 << 4, /* another engine than the others' */
+	FIRST_ = 1 << 5, /* in the first push */
+	LATE_ = 1 << 6,	 /* some time after the state was entered */
+	LINK_ = 1 << 7,	 /* cuts: of the link that the stage has dialled */
+	WIRE_ = 1 << 8,	 /* cuts: of the stage's connection to an engine */
+	ALL_ = 1 << 9	 /* kills: each that takes its place, too */
 };
 
 struct moment {
@@ -34,31 +50,28 @@ struct moment {
 	uint8_t state;
 	enum fault_kind kind;
 	uint32_t who; /* a stage; the engine is drawn */
-	bool again;   /* of a stage that was started again */
-	bool is_long;
+	unsigned how;
 };
 
 struct aim {
 	unsigned world;
-	struct moment at[3];
+	struct moment at[MOMENTS];
 };
 
-#define STAGE(m, s, k, w)                                         \
-	{                                                         \
-		&m##_table, s, FAULT_##k, STAGE_##w, false, false \
-	}
-#define LATER(m, s, k, w)                                        \
-	{                                                        \
-		&m##_table, s, FAULT_##k, STAGE_##w, true, false \
-	}
-#define ENGINE(m, s, k)                                   \
-	{                                                 \
-		&m##_table, s, FAULT_##k, 0, false, false \
-	}
-#define LONG(m, s, k)                                    \
+/* Turns, for what is met the least: beside the world's bits. */
+#define MORE(turns) ((unsigned)(turns) << 16)
+
+#define AT(m, s, k, w, how)                              \
 	{                                                \
-		&m##_table, s, FAULT_##k, 0, false, true \
+		&m##_table, s, FAULT_##k, STAGE_##w, how \
 	}
+#define STAGE(m, s, k, w) AT(m, s, k, w, 0)
+#define LATER(m, s, k, w) AT(m, s, k, w, AGAIN_)
+#define ENGINE(m, s, k) AT(m, s, k, NONE, 0)
+#define LONG(m, s, k) AT(m, s, k, NONE, LONG_)
+#define LINK(m, s, w) AT(m, s, CUT, w, LINK_)
+#define WIRE(m, s, w) AT(m, s, CUT, w, WIRE_)
+#define OTHER(m, s, k, how) AT(m, s, k, NONE, OTHER_ | (how))
 
 /* clang-format off */
 static const struct aim aims[] = {
@@ -192,6 +205,79 @@ static const struct aim aims[] = {
 	{ HOOKS, { ENGINE(homing, HS_SWAP, KILL_ENGINE) } },
 	{ 0, { STAGE(commit, CS_LOAD, SIGNAL, COMMIT),
 	    LONG(homing, HS_CANCEL, STOP_ENGINE) } },
+	/* an engine is left out, and comes home while another is waited for */
+	{ SPARE, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
+	    ENGINE(commit, CS_LOAD, KILL_ENGINE),
+	    AT(commit, CS_PROBE, STOP_ENGINE, NONE, OTHER_ | BRIEF_ | AGAIN_) } },
+	{ SPARE, { OTHER(commit, CS_BEGIN, STOP_ENGINE, BRIEF_),
+	    ENGINE(commit, CS_BEGIN, KILL_ENGINE) } },
+	{ SPARE, { OTHER(commit, CS_LOAD, STOP_ENGINE, BRIEF_),
+	    ENGINE(commit, CS_LOAD, KILL_ENGINE) } },
+	{ SPARE | MORE(1), { OTHER(commit, CS_RECEIPT, STOP_ENGINE, BRIEF_),
+	    ENGINE(commit, CS_RECEIPT, KILL_ENGINE) } },
+	{ SPARE | IN_PLACE | MORE(1), { OTHER(commit, CS_HOLD, STOP_ENGINE, BRIEF_),
+	    ENGINE(commit, CS_HOLD, SERVER) } },
+	{ SPARE | IN_PLACE | MORE(1), { OTHER(commit, CS_RELOAD, STOP_ENGINE, BRIEF_),
+	    ENGINE(commit, CS_RELOAD, SERVER) } },
+	/* an abort that waits for an engine, and who is told of it again */
+	{ SPARE | MORE(1), { OTHER(commit, CS_LOAD, STOP_ENGINE, LONG_),
+	    ENGINE(commit, CS_LOAD, KILL_ENGINE),
+	    AT(commit, CS_LOAD, SIGNAL, COMMIT, LATE_),
+	    LINK(transfer, XF_ABORT, COMMIT) } },
+	{ SPARE | MORE(1), { OTHER(commit, CS_LOAD, STOP_ENGINE, LONG_),
+	    ENGINE(commit, CS_LOAD, KILL_ENGINE),
+	    AT(commit, CS_LOAD, SIGNAL, COMMIT, LATE_),
+	    LINK(admit, ADM_ABORT, TRANSFER) } },
+	/* links that are lost, and what was under way */
+	{ 0, { AT(commit, CS_LOAD, STOP_ENGINE, NONE, BRIEF_),
+	    LINK(transfer, XF_ASK, COMMIT) } },
+	{ BIG, { LINK(transfer, XF_RUN, TRANSFER),
+	    LINK(admit, ADM_WAIT, TRANSFER) } },
+	{ BIG | SLOW, { LINK(admit, ADM_LOAD, TRANSFER),
+	    LINK(admit, ADM_WAIT, TRANSFER) } },
+	{ SLOW | HOOKS, { LINK(admit, ADM_SEAL, TRANSFER),
+	    LINK(admit, ADM_WAIT, TRANSFER) } },
+	{ SLOW, { LINK(transfer, XF_VERIFY, TRANSFER),
+	    LINK(admit, ADM_DONE, TRANSFER) } },
+	{ SLOW | BIG, { WIRE(commit, CS_LOAD, COMMIT) } },
+	{ SLOW, { WIRE(transfer, XF_VERIFY, COMMIT) } },
+	{ 0, { WIRE(transfer, XF_DONE, COMMIT) } },
+	/* a lock that somebody holds who is stopped */
+	{ NEXT, { AT(commit, CS_LOAD, STOP_STAGE, COMMIT, LONG_),
+	    AT(commit, CS_LOAD, PUSH, COMMIT, FIRST_ | LATE_),
+	    AT(commit, CS_LOCK, SIGNAL, COMMIT, LATE_) } },
+	{ 0, { AT(commit, CS_LOAD, TWICE, COMMIT, LONG_),
+	    AT(commit, CS_LOCK, SIGNAL, COMMIT, AGAIN_) } },
+	{ 0, { AT(commit, CS_SWAP, TWICE, COMMIT, LONG_),
+	    AT(commit, CS_LOCK, SIGNAL, COMMIT, AGAIN_) } },
+	/* recovery that waits for an engine */
+	{ NEXT, { LONG(commit, CS_LOAD, STOP_ENGINE),
+	    AT(commit, CS_LOAD, PUSH, COMMIT, FIRST_ | LATE_),
+	    STAGE(commit, CS_RECOVER, SIGNAL, COMMIT) } },
+	{ SPARE | NEXT, { LONG(commit, CS_SWAP, STOP_ENGINE),
+	    STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
+	    LATER(commit, CS_RECOVER, SIGNAL, COMMIT) } },
+	{ SPARE | NEXT, { LONG(commit, CS_SWAP, STOP_ENGINE),
+	    STAGE(commit, CS_SWAP, KILL_STAGE, COMMIT),
+	    LATER(commit, CS_RECOVER, DISK, COMMIT) } },
+	/* a join of an engine that lags */
+	{ JOIN | SEVERAL, { AT(commit, CS_SWAP, STOP_ENGINE, NONE,
+	    FIRST_ | LAG_) } },
+	{ JOIN | ALONE, { AT(commit, CS_SWAP, STOP_ENGINE, NONE,
+	    FIRST_ | LAG_), STAGE(commit, CS_SWAP, KILL_STAGE, COMMIT) } },
+	{ JOIN | ALONE, { AT(commit, CS_SWAP, STOP_ENGINE, NONE,
+	    FIRST_ | LAG_), STAGE(commit, CS_DONE, KILL_STAGE, COMMIT) } },
+	{ 0, { STAGE(commit, CS_DECIDE, DISK, COMMIT) } },
+	{ 0, { ENGINE(commit, CS_PROBE, KILL_ENGINE),
+	    STAGE(commit, CS_DONE, SIGNAL, COMMIT) } },
+	{ 0, { STAGE(admit, ADM_SEAL, SIGNAL, COMMIT) } },
+	{ SLOW | BIG, { STAGE(transfer, XF_RUN, SIGNAL, COMMIT) } },
+	/* a stage that dies at each start */
+	{ 0, { AT(commit, CS_PROBE, KILL_STAGE, PLAN, ALL_) } },
+	{ 0, { AT(commit, CS_LOAD, KILL_STAGE, PLAN, ALL_) } },
+	{ BIG, { AT(commit, CS_LOAD, KILL_STAGE, ADMIT, ALL_) } },
+	{ BIG, { AT(commit, CS_LOAD, KILL_STAGE, TRANSFER, ALL_) } },
+	{ 0, { AT(commit, CS_LOAD, KILL_STAGE, COMMIT, ALL_) } },
 };
 /* clang-format on */
 
@@ -223,10 +309,10 @@ static void shape_fleet(struct rng *r, const struct aim *a)
 {
 	if (has(a, ALONE))
 		world.engines = 1;
-	if (has(a, SPARE)) {
+	if (has(a, SPARE | SEVERAL))
 		world.engines = 2 + (uint32_t)rng_below(r, 3);
+	if (has(a, SPARE))
 		world.min_engines = 1;
-	}
 	if (has(a, IN_PLACE))
 		world.in_place = 1 + (uint32_t)rng_below(r, world.engines);
 	if (world.in_place > world.engines)
@@ -257,39 +343,82 @@ static void shape_pace(struct rng *r, const struct aim *a)
 /* The push of an aim's moments: the one that is of a kind, or the first. */
 static uint32_t push_of(const struct aim *a, size_t i)
 {
+	if (a->at[i].how & FIRST_)
+		return 0;
 	if (has(a, NEXT))
 		return i > 0;
 	return has(a, AGAIN | JOIN | BACK) ? 1 : 0;
 }
 
 /* States last for microseconds or longer: each order of magnitude alike. */
-static int64_t moment(struct rng *r)
+static int64_t moment(struct rng *r, const struct moment *m)
 {
+	if (m->how & LATE_)
+		return SIM_S / 2 + (int64_t)rng_below(r, SIM_S / 2);
 	return (int64_t)rng_below(r, (uint64_t)SIM_US << rng_below(r, 12));
+}
+
+static int64_t length(struct rng *r, const struct moment *m)
+{
+	if (m->how & LONG_)
+		return 30 * SIM_S;
+	if (m->how & LAG_)
+		return world.engine_ms * SIM_MS + (int64_t)rng_below(r, SIM_S);
+	if (m->how & BRIEF_)
+		return SIM_S + (int64_t)rng_below(r, SIM_S / 2);
+	return (int64_t)rng_below(r, 2 * SIM_S);
+}
+
+static uint32_t who(const struct moment *m, uint32_t engine)
+{
+	if (!world_is_of_engine(m->kind))
+		return m->who;
+	return m->how & OTHER_ ? (engine + 1) % world.engines : engine;
 }
 
 static void place(struct rng *r, const struct aim *a, size_t i, uint32_t engine)
 {
 	const struct moment *m = &a->at[i];
-	struct fault *f = &world.fault[i];
 
-	*f = (struct fault){
+	world.fault[i] = (struct fault){
 		.kind = m->kind,
 		.push = push_of(a, i),
-		.who = world_is_of_engine(m->kind) ? engine : m->who,
+		.who = who(m, engine),
 		.machine = m->machine,
 		.state = m->state,
-		.again = m->again,
+		.again = m->how & AGAIN_,
+		.repeats = m->how & ALL_,
+		.cut = m->how & LINK_	? CUT_LINK
+		       : m->how & WIRE_ ? CUT_ENGINE
+					: CUT_ANY,
 		.steps = rng_below(r, AIMED_STEPS),
-		.when = moment(r),
-		.len = m->is_long ? 30 * SIM_S
-				  : (int64_t)rng_below(r, 2 * SIM_S),
+		.when = moment(r, m),
+		.len = length(r, m),
 	};
 }
 
-void world_aim(struct rng *r, uint64_t which)
+static uint64_t turns_of(const struct aim *a)
 {
-	const struct aim *a = &aims[which % COUNT(aims)];
+	return 1 + a->world / MORE(1);
+}
+
+static const struct aim *aim_of(uint64_t turn)
+{
+	uint64_t all = 0;
+
+	for (size_t i = 0; i < COUNT(aims); i++)
+		all += turns_of(&aims[i]);
+	turn %= all;
+	for (size_t i = 0;; i++) {
+		if (turn < turns_of(&aims[i]))
+			return &aims[i];
+		turn -= turns_of(&aims[i]);
+	}
+}
+
+void world_aim(struct rng *r, uint64_t turn)
+{
+	const struct aim *a = aim_of(turn);
 	uint32_t engine;
 	size_t n = 0;
 
@@ -299,7 +428,7 @@ void world_aim(struct rng *r, uint64_t which)
 	engine = (uint32_t)rng_below(r, world.engines);
 	if (has(a, IN_PLACE))
 		engine = world.engines - 1;
-	while (n < COUNT(a->at) && a->at[n].machine)
+	while (n < MOMENTS && a->at[n].machine)
 		n++;
 	world.nfaults = (uint32_t)(n + rng_below(r, OTHERS));
 	for (size_t i = 0; i < n; i++)

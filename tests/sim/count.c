@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct counts counts;
@@ -50,44 +51,60 @@ static void plain(char *out, size_t size, const char *s)
 	out[n] = '\0';
 }
 
-static uint32_t move_at(const char *name)
+/* Open addressing; full is a bug, COUNT_MOVES is to grow then. */
+static uint32_t move_at(struct counts *c, const char *name)
 {
-	for (uint32_t i = 0; i < counts.nmoves; i++)
-		if (strcmp(counts.moves[i].name, name) == 0)
-			return i;
-	if (counts.nmoves == COUNT_MOVES)
-		return COUNT_MOVES - 1;
-	snprintf(counts.moves[counts.nmoves].name, COUNT_NAME, "%s", name);
-	return counts.nmoves++;
-}
+	uint32_t at = 5381;
 
-void count_move(const char *who, const char *does, const char *what)
-{
-	char text[128], name[COUNT_NAME];
+	for (const char *s = name; *s; s++)
+		at = at * 33 + (unsigned char)*s;
+	for (uint32_t i = 0; i < COUNT_MOVES; i++, at++) {
+		struct count_move *m = &c->moves[at % COUNT_MOVES];
 
-	snprintf(text, sizeof text, "%s %s %s", who, does, what);
-	plain(name, sizeof name, text);
-	counts.moves[move_at(name)].crossed++;
-}
-
-void count_death(const char *next, const char *last)
-{
-	char name[COUNT_NAME];
-
-	if (*next) {
-		plain(name, sizeof name, next);
-		counts.moves[move_at(name)].before++;
+		if (!m->name[0])
+			snprintf(m->name, sizeof m->name, "%s", name);
+		if (strcmp(m->name, name) == 0)
+			return at % COUNT_MOVES;
 	}
-	if (*last) {
-		plain(name, sizeof name, last);
-		counts.moves[move_at(name)].after++;
-	}
+	abort();
 }
 
-void counts_add(struct counts *to, const struct counts *c)
+uint32_t count_coming(const char *does, const struct node *dir,
+		      const char *name)
 {
-	struct counts mine = counts;
+	char path[256], text[512], move[COUNT_NAME];
 
+	if (!sim.p || !dir)
+		return 0;
+	disk_path(dir, path, sizeof path);
+	snprintf(text, sizeof text, "%s %s %s%s%s", sim.p->name, does, path,
+		 path[1] ? "/" : "", name);
+	plain(move, sizeof move, text);
+	return sim.p->coming = move_at(&counts, move) + 1;
+}
+
+void count_crossed(uint32_t move)
+{
+	struct proc *p = sim.p;
+
+	if (!move)
+		return;
+	counts.moves[move - 1].crossed++;
+	p->moves++;
+	p->crossed = move;
+	p->crossed_at = p->steps;
+}
+
+void count_death(const struct proc *p)
+{
+	if (p->coming)
+		counts.moves[p->coming - 1].before++;
+	if (p->crossed && p->crossed_at + 1 == p->steps)
+		counts.moves[p->crossed - 1].after++;
+}
+
+static void add_edges(struct counts *to, const struct counts *c)
+{
 	for (int i = 0; i < COUNT_TABLES; i++) {
 		const void *t = c->edges[i].table;
 
@@ -100,53 +117,88 @@ void counts_add(struct counts *to, const struct counts *c)
 			break;
 		}
 	}
-	counts = *to;
-	for (uint32_t i = 0; i < c->nmoves; i++) {
-		uint32_t at = move_at(c->moves[i].name);
-
-		counts.moves[at].crossed += c->moves[i].crossed;
-		counts.moves[at].before += c->moves[i].before;
-		counts.moves[at].after += c->moves[i].after;
-	}
-	*to = counts;
-	counts = mine;
 }
 
-#define OFTEN 100
-
-static void print_row(const struct fsm_table *t, size_t row, uint32_t crossed,
-		      const char *why)
+void counts_add(struct counts *to, const struct counts *c)
 {
+	add_edges(to, c);
+	for (uint32_t i = 0; i < COUNT_MOVES; i++) {
+		const struct count_move *m = &c->moves[i];
+		struct count_move *mine;
+
+		if (!m->name[0])
+			continue;
+		mine = &to->moves[move_at(to, m->name)];
+		mine->crossed += m->crossed;
+		mine->before += m->before;
+		mine->after += m->after;
+	}
+}
+
+static void print_row(const struct fsm_table *t, size_t row, uint32_t crossed)
+{
+	const char *never = row_never(t, row), *seldom = row_seldom(t, row);
 	struct buf text = { 0 };
 
 	row_text(&text, t, row);
 	printf("  %5u  %s", crossed, buf_cstr(&text));
-	if (why)
-		printf("  [%s%s]", crossed ? "AND YET: " : "", why);
+	if (never)
+		printf("  [%s%s]", crossed ? "AND YET: " : "", never);
+	else if (seldom)
+		printf("  (%s)", seldom);
 	printf("\n");
 	buf_release(&text);
 }
 
-/* Those that are crossed less often, and why; how many are, that never should
- * be. */
+/* Those that are crossed less often, and why; how many have no reason, or have
+ * one and should not be crossed. */
 static size_t print_table(const struct fsm_table *t, const uint32_t *row)
 {
 	size_t often = 0, seldom = 0, never = 0, wrong = 0;
 
 	for (size_t i = 0; i < t->nedges; i++) {
-		const char *why = row_never(t, i);
-
-		never += why != NULL;
-		wrong += why && row[i];
-		often += !why && row[i] >= OFTEN;
-		seldom += !why && row[i] < OFTEN;
+		if (row_never(t, i)) {
+			never++;
+			wrong += row[i] > 0;
+		} else if (row[i] >= COUNT_OFTEN) {
+			often++;
+		} else {
+			seldom++;
+			wrong += !row_seldom(t, i);
+		}
 	}
 	printf("machine %-11s %3zu rows: %3zu crossed at least %d times, "
 	       "%2zu seldom, %2zu never\n",
-	       t->name, t->nedges, often, OFTEN, seldom, never);
+	       t->name, t->nedges, often, COUNT_OFTEN, seldom, never);
 	for (size_t i = 0; i < t->nedges; i++)
-		if (row_never(t, i) || row[i] < OFTEN)
-			print_row(t, i, row[i], row_never(t, i));
+		if (row_never(t, i) || row[i] < COUNT_OFTEN)
+			print_row(t, i, row[i]);
+	return wrong;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct count_move *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+static size_t print_moves(const struct counts *c)
+{
+	static struct count_move sorted[COUNT_MOVES];
+	size_t n = 0, wrong = 0;
+
+	for (size_t i = 0; i < COUNT_MOVES; i++)
+		if (c->moves[i].crossed)
+			sorted[n++] = c->moves[i];
+	qsort(sorted, n, sizeof *sorted, by_name);
+	printf("%zu durable moves: crossed, died just before, just after\n",
+	       n);
+	for (size_t i = 0; i < n; i++) {
+		wrong += sorted[i].crossed < COUNT_OFTEN;
+		printf("  %8u %6u %6u  %s\n", sorted[i].crossed,
+		       sorted[i].before, sorted[i].after, sorted[i].name);
+	}
 	return wrong;
 }
 
@@ -156,9 +208,5 @@ size_t counts_print(const struct counts *c)
 
 	for (int i = 0; i < COUNT_TABLES && c->edges[i].table; i++)
 		wrong += print_table(c->edges[i].table, c->edges[i].row);
-	printf("durable moves: crossed, died before, died after\n");
-	for (uint32_t i = 0; i < c->nmoves; i++)
-		printf("  %8u %6u %6u  %s\n", c->moves[i].crossed,
-		       c->moves[i].before, c->moves[i].after, c->moves[i].name);
-	return wrong;
+	return wrong + print_moves(c);
 }

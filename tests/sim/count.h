@@ -1,7 +1,7 @@
 /*
  * count.h - what the seeds have crossed: every row of every machine's table,
- * and every durable name that appears, moves or goes, with the deaths just
- * before and just after.
+ * and every durable move (a name that appears, changes or goes, a sync), with
+ * the deaths just before and just after.
  */
 #ifndef WEIR_SIM_COUNT_H
 #define WEIR_SIM_COUNT_H
@@ -11,28 +11,35 @@
 
 #define COUNT_TABLES 8
 #define COUNT_ROWS 160		/* of one table */
-#define COUNT_MOVES 256
-#define COUNT_NAME 56
+#define COUNT_MOVES 512
+#define COUNT_NAME 80
+#define COUNT_OFTEN 100		/* each row and move, in the seeds of a check */
+
+struct node;
+struct proc;
 
 struct counts {
 	struct {
 		const void *table;
 		uint32_t row[COUNT_ROWS];
 	} edges[COUNT_TABLES];
-	struct {
-		char name[COUNT_NAME];	/* "commit links decision" */
+	struct count_move {
+		char name[COUNT_NAME];	/* "commit link /reg/versions/#/plan" */
 		uint32_t crossed, before, after;
 	} moves[COUNT_MOVES];
-	uint32_t nmoves;
 };
 extern struct counts counts;
 
-/* "commit", "links", "versions/000001/decision" -> that it is about to. */
-void count_move(const char *who, const char *does, const char *what);
-/* The process died: what it was about to do, what it did last. */
-void count_death(const char *next, const char *last);
+/* The running process is about to: before its sim_point(). */
+uint32_t count_coming(const char *does, const struct node *dir,
+		      const char *name);
+/* It has; move is what count_coming() said. */
+void count_crossed(uint32_t move);
+/* p dies in the step that has begun. */
+void count_death(const struct proc *p);
 void counts_add(struct counts *to, const struct counts *c);
-/* How many rows are crossed that rows.h says never are. */
+/* How many rows and moves are crossed too seldom without a reason, or although
+ * rows.h says that they never are. */
 size_t counts_print(const struct counts *c);
 
 #endif

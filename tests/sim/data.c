@@ -1,4 +1,5 @@
 /* Content of the simulated files, and what is known of it. */
+#include "count.h"
 #include "files.h"
 #include "mutant.h"
 
@@ -218,9 +219,11 @@ int __wrap_fsync(int fd);
 int __wrap_fsync(int fd)
 {
 	struct file *f = fd_get(fd);
+	uint32_t move;
 
 	if (!f)
 		return -1;
+	move = count_coming("fsync", f->node->parent, f->node->name);
 	sim_point("fsync", f->node->ino);
 	if (disk_fails())
 		return -1;
@@ -229,6 +232,7 @@ int __wrap_fsync(int fd)
 			   (int64_t)rng_below(&sim.rng, sim.disk_slow_ns));
 	if (!mutant_skips_sync(f->node))
 		disk_sync(f->node);
+	count_crossed(move);
 	return 0;
 }
 

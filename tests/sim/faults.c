@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define BEFALLS_MS 400 /* when faults begin, at most, mostly */
+#define MOVES_ON 8     /* durable moves until a kill, at most */
 
 static const char *const fault_names[] = {
 	[FAULT_KILL_STAGE] = "kill-stage",
@@ -45,10 +46,22 @@ bool world_is_of_engine(enum fault_kind k)
 	       k == FAULT_LIE || k == FAULT_SERVER;
 }
 
+/* The one that was started again: another may be stopped beside it. */
+static struct proc *restarted(int pid)
+{
+	struct proc *p = sim.procs;
+
+	while (p && p->pid != pid)
+		p = p->next;
+	return p;
+}
+
 static struct proc *target(const struct fault *f)
 {
 	struct push *p = &world.push[f->push];
 
+	if (f->again && !world_is_of_engine(f->kind))
+		return restarted(f->pid);
 	if (world_is_of_engine(f->kind))
 		return world.engine[f->who];
 	if (f->kind == FAULT_DISK && f->who >= STAGE_N)
@@ -116,15 +129,27 @@ static void start_twice(struct push *p, enum stage_id id, int64_t ns)
 	story_start_beside(p, id);
 }
 
+static void kill_at(struct proc *p, const struct fault *f)
+{
+	if (!f->at_move) {
+		p->kill_at = p->steps + 1 + f->steps;
+		return;
+	}
+	p->kill_move = p->moves + 1 + f->steps / 2 % MOVES_ON;
+	p->kill_after = f->steps & 1;
+}
+
 static void befall_stage(const struct fault *f, struct push *p)
 {
 	struct proc *at = target(f);
 
+	if (f->repeats)
+		p->doomed = (enum stage_id)f->who;
 	switch (f->kind) {
 	case FAULT_KILL_STAGE:
 	case FAULT_KILL_ENGINE:
 		if (at)
-			at->kill_at = at->steps + 1 + f->steps;
+			kill_at(at, f);
 		break;
 	case FAULT_STOP_STAGE:
 	case FAULT_STOP_ENGINE:
@@ -148,6 +173,23 @@ static void befall_stage(const struct fault *f, struct push *p)
 	}
 }
 
+static void cut(const struct fault *f)
+{
+	struct rng r = { f->steps };
+
+	switch (f->cut) {
+	case CUT_LINK:
+		net_cut(&r, stage_name(f->who), "ipc:///run/");
+		break;
+	case CUT_ENGINE:
+		net_cut(&r, stage_name(f->who), "ipc:///sock/");
+		break;
+	default:
+		net_cut(&r, NULL, f->steps & 1 ? "ipc:///run/" : "");
+		break;
+	}
+}
+
 void world_befall(void *arg_)
 {
 	const struct fault *f = arg_;
@@ -160,7 +202,7 @@ void world_befall(void *arg_)
 		 fault_names[f->kind], f->who);
 	switch (f->kind) {
 	case FAULT_CUT:
-		net_cut(&r, f->steps & 1 ? "ipc:///run/" : "");
+		cut(f);
 		break;
 	case FAULT_STALL:
 		net_stall(&r, f->len);
@@ -214,6 +256,7 @@ void world_entered(const struct fsm_table *machine, uint8_t state)
 		    !(world.only >> i & 1))
 			continue;
 		f->met = true;
+		f->pid = sim.p->pid;
 		sim_at(sim.now + f->when, world_befall, f);
 	}
 }
@@ -281,6 +324,7 @@ void world_make_fault(struct rng *r, struct fault *f)
 	choose_moment(r, f);
 	f->steps = rng_below(r, rng_one_in(r, 2) ? 60 : 400);
 	f->len = length(r);
+	f->at_move = rng_one_in(r, 4);
 	f->who = (uint32_t)(STAGE_PLAN + rng_below(r, STAGE_N - STAGE_PLAN));
 	if (world_is_of_engine(f->kind))
 		f->who = (uint32_t)rng_below(r, world.engines);

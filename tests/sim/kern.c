@@ -1,6 +1,8 @@
 /* Processes, clock, events and chance.  See sim.h. */
 #include "kern.h"
 
+#include "count.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -236,6 +238,16 @@ static void trace(uint64_t x)
 	sim.hash ^= sim.hash >> 29;
 }
 
+/* Just before the durable move that is chosen, or just after. */
+static bool is_at_move(const struct proc *p)
+{
+	if (!p->kill_move)
+		return false;
+	if (p->kill_after)
+		return p->moves >= p->kill_move;
+	return p->coming && p->moves + 1 >= p->kill_move;
+}
+
 void sim_point(const char *what, uint64_t detail)
 {
 	struct proc *p = sim.p;
@@ -247,10 +259,12 @@ void sim_point(const char *what, uint64_t detail)
 	sim.now += 1 + (int64_t)rng_below(&sim.rng, STEP_NS);
 	trace((uint64_t)sim.now ^ (uint64_t)p->pid << 48);
 	trace(detail + (uint64_t)what[0] + ((uint64_t)what[1] << 8));
-	if (p->steps == p->kill_at) {
+	if (p->steps == p->kill_at || is_at_move(p)) {
 		sim_tell("kill %s before its %s", p->name, what);
+		count_death(p);
 		proc_kill(p, SIGKILL);
 	}
+	p->coming = 0;
 	if (p->doomed || rng_one_in(&sim.rng, GIVES_WAY))
 		task_leave();
 }
@@ -397,11 +411,8 @@ void kern_begin(uint64_t seed)
 {
 	FILE *t = sim.trace;
 	int mutant = sim.mutant;
-	bool aims = sim.aims;
 
-	sim = (struct sim){
-		.trace = t, .mutant = mutant, .aims = aims, .seed = seed
-	};
+	sim = (struct sim){ .trace = t, .mutant = mutant, .seed = seed };
 	sim.rng.s = seed * 0x2545f4914f6cdd1du + 1;
 	sim.now = SIM_S;
 	sim.wall0 = 1764547200 * SIM_S;

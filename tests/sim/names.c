@@ -1,4 +1,5 @@
 /* Calls of the simulated kernel on names, time and processes. */
+#include "count.h"
 #include "sim.h"
 
 #include <dirent.h>
@@ -27,14 +28,25 @@ static uint64_t hash_of(const char *s)
 
 /* ---- names ---- */
 
+/* Of a name that is about to change. */
+static uint32_t point(const char *what, int dirfd, const char *path)
+{
+	char name[NAME_MAX + 1];
+	struct node *dir = disk_parent(fd_dir(dirfd), path, name);
+	uint32_t move = count_coming(what, dir, name);
+
+	sim_point(what, hash_of(path));
+	return move;
+}
+
 int __wrap_linkat(int a, const char *from, int b, const char *to, int flags);
 int __wrap_linkat(int a, const char *from, int b, const char *to, int flags)
 {
 	char name[NAME_MAX + 1];
+	uint32_t move = point("link", b, to);
 	struct node *n, *dir;
 
 	(void)flags;
-	sim_point("link", hash_of(to));
 	n = disk_find(fd_dir(a), from, false);
 	dir = n ? disk_parent(fd_dir(b), to, name) : NULL;
 	if (!dir)
@@ -46,6 +58,7 @@ int __wrap_linkat(int a, const char *from, int b, const char *to, int flags)
 	if (disk_fails())
 		return -1;
 	disk_link(dir, name, n);
+	count_crossed(move);
 	sim_tell("%s links %s", sim.p->name, to);
 	return 0;
 }
@@ -65,10 +78,10 @@ int __wrap_renameat(int a, const char *from, int b, const char *to);
 int __wrap_renameat(int a, const char *from, int b, const char *to)
 {
 	char old[NAME_MAX + 1], name[NAME_MAX + 1];
+	uint32_t move = point("rename", b, to);
 	struct node *src, *dst, *n;
 	int e;
 
-	sim_point("rename", hash_of(to));
 	src = disk_parent(fd_dir(a), from, old);
 	n = src ? disk_lookup(src, old) : NULL;
 	dst = n ? disk_parent(fd_dir(b), to, name) : NULL;
@@ -84,6 +97,7 @@ int __wrap_renameat(int a, const char *from, int b, const char *to)
 	if (disk_fails())
 		return -1;
 	disk_rename(src, old, dst, name);
+	count_crossed(move);
 	sim_tell("%s renames %s to %s", sim.p->name, from, to);
 	return 0;
 }
@@ -92,9 +106,9 @@ int __wrap_symlinkat(const char *target, int dirfd, const char *path);
 int __wrap_symlinkat(const char *target, int dirfd, const char *path)
 {
 	char name[NAME_MAX + 1];
+	uint32_t move = point("symlink", dirfd, path);
 	struct node *dir, *n;
 
-	sim_point("symlink", hash_of(path));
 	dir = disk_parent(fd_dir(dirfd), path, name);
 	if (!dir)
 		return -1;
@@ -108,6 +122,7 @@ int __wrap_symlinkat(const char *target, int dirfd, const char *path)
 	disk_write(n, 0, target, strlen(target));
 	disk_sync(n); /* a link's text is written with it */
 	disk_link(dir, name, n);
+	count_crossed(move);
 	return 0;
 }
 
@@ -126,10 +141,10 @@ int __wrap_unlinkat(int dirfd, const char *path, int flags);
 int __wrap_unlinkat(int dirfd, const char *path, int flags)
 {
 	char name[NAME_MAX + 1];
+	uint32_t move = point("unlink", dirfd, path);
 	struct node *dir;
 	int e;
 
-	sim_point("unlink", hash_of(path));
 	dir = disk_parent(fd_dir(dirfd), path, name);
 	if (!dir)
 		return -1;
@@ -139,6 +154,7 @@ int __wrap_unlinkat(int dirfd, const char *path, int flags)
 		return -1;
 	}
 	disk_unlink(dir, name);
+	count_crossed(move);
 	return 0;
 }
 
@@ -152,9 +168,9 @@ int __wrap_mkdirat(int dirfd, const char *path, mode_t mode);
 int __wrap_mkdirat(int dirfd, const char *path, mode_t mode)
 {
 	char name[NAME_MAX + 1];
+	uint32_t move = point("mkdir", dirfd, path);
 	struct node *dir;
 
-	sim_point("mkdir", hash_of(path));
 	dir = disk_parent(fd_dir(dirfd), path, name);
 	if (!dir)
 		return -1;
@@ -165,6 +181,7 @@ int __wrap_mkdirat(int dirfd, const char *path, mode_t mode)
 	if (disk_fails())
 		return -1;
 	disk_link(dir, name, disk_make(N_DIR, mode & 0777));
+	count_crossed(move);
 	return 0;
 }
 

@@ -329,7 +329,8 @@ void net_proc_gone(struct proc *p)
 			net_close(v);
 }
 
-static struct conn *any_conn(struct rng *r, const char *prefix)
+static struct conn *any_conn(struct rng *r, const char *dialler,
+			     const char *prefix)
 {
 	struct conn *found = NULL;
 	uint64_t n = 0;
@@ -337,14 +338,15 @@ static struct conn *any_conn(struct rng *r, const char *prefix)
 	for (struct conn *c = net_conns; c; c = c->every)
 		if (!c->closed && c->state == C_UP &&
 		    strncmp(c->endpoint, prefix, strlen(prefix)) == 0 &&
+		    (!dialler || strcmp(c->from->owner->name, dialler) == 0) &&
 		    rng_one_in(r, ++n))
 			found = c;
 	return found;
 }
 
-void net_cut(struct rng *r, const char *prefix)
+void net_cut(struct rng *r, const char *dialler, const char *prefix)
 {
-	struct conn *c = any_conn(r, prefix);
+	struct conn *c = any_conn(r, dialler, prefix);
 
 	if (!c)
 		return;
@@ -354,7 +356,7 @@ void net_cut(struct rng *r, const char *prefix)
 
 void net_stall(struct rng *r, int64_t ns)
 {
-	struct conn *c = any_conn(r, "");
+	struct conn *c = any_conn(r, NULL, "");
 
 	if (!c)
 		return;

@@ -6,9 +6,11 @@
 #include <string.h>
 
 /* Patterns of fnmatch(3) over row_text(); the first one that fits. */
-static const struct never {
+struct note {
 	const char *machine, *row, *why;
-} never[] = {
+};
+
+static const struct note never[] = {
 	/* ---- no legal run ---- */
 	{ "admit", "load go -> hold*", "`opened` says phase 2 from the start" },
 	{ "admit", "hold *", "`opened` says phase 2 from the start" },
@@ -109,6 +111,10 @@ static const struct never {
 	  "not simulated: bytes that rot in a slot" },
 };
 
+static const struct note seldom[] = {
+	{ "supervise", "running exit-again *ended*", "TODO" },
+};
+
 void row_text(struct buf *out, const struct fsm_table *t, size_t row)
 {
 	const struct fsm_edge *e = &t->edges[row];
@@ -117,16 +123,27 @@ void row_text(struct buf *out, const struct fsm_table *t, size_t row)
 		 t->states[e->to], e->why ? ": " : "", e->why ? e->why : "");
 }
 
-const char *row_never(const struct fsm_table *t, size_t row)
+static const char *find(const struct note *notes, size_t n,
+			const struct fsm_table *t, size_t row)
 {
 	struct buf text = { 0 };
 	const char *why = NULL;
 
 	row_text(&text, t, row);
-	for (size_t i = 0; i < COUNT(never) && !why; i++)
-		if (strcmp(never[i].machine, t->name) == 0 &&
-		    fnmatch(never[i].row, buf_cstr(&text), 0) == 0)
-			why = never[i].why;
+	for (size_t i = 0; i < n && !why; i++)
+		if (strcmp(notes[i].machine, t->name) == 0 &&
+		    fnmatch(notes[i].row, buf_cstr(&text), 0) == 0)
+			why = notes[i].why;
 	buf_release(&text);
 	return why;
+}
+
+const char *row_never(const struct fsm_table *t, size_t row)
+{
+	return find(never, COUNT(never), t, row);
+}
+
+const char *row_seldom(const struct fsm_table *t, size_t row)
+{
+	return find(seldom, COUNT(seldom), t, row);
 }

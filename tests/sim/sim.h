@@ -94,6 +94,13 @@ struct proc {
 	int code;		/* exit code, or 128 + signal */
 	uint64_t steps;		/* calls so far */
 	uint64_t kill_at;	/* die in this step; 0: do not */
+	uint64_t kill_move;	/* or at this durable move, just before it or */
+	bool kill_after;	/* just after; 0: do not */
+	uint64_t moves;		/* durable ones so far */
+	/* Of count.h: the one that the next step is, the last one, and when
+	 * that was; 0: none. */
+	uint32_t coming, crossed;
+	uint64_t crossed_at;
 	uint64_t fail_at;	/* the disk fails in this write; 0: never */
 	uint64_t writes;
 	uint32_t where;		/* of the world: which engine, which push */
@@ -114,7 +121,6 @@ struct sim {
 	char why[512];
 	FILE *trace;
 	int mutant;
-	bool aims;		/* see aims.c */
 };
 extern struct sim sim;
 
@@ -246,8 +252,8 @@ void net_begin(void);
 void net_end(void);
 void net_proc_gone(struct proc *p);
 /* One of the connections that are up is lost, or says nothing for ns; whose
- * endpoint begins so. */
-void net_cut(struct rng *r, const char *prefix);
+ * endpoint begins so, and that dialler (NULL: anyone) has dialled. */
+void net_cut(struct rng *r, const char *dialler, const char *prefix);
 /* A request to an engine is heard once more, perhaps much later. */
 void net_echo(struct rng *r);
 void net_echo_of_dead(struct rng *r);

@@ -28,7 +28,7 @@ static void be_kind(void)
 	world.slow_one_in = SLOW_ONE_IN;
 	world.http_fails_one_in = 0;
 	for (struct proc *p = sim.procs; p; p = p->next) {
-		p->kill_at = p->fail_at = 0;
+		p->kill_at = p->kill_move = p->fail_at = 0;
 		if (p->stopped && strncmp(p->name, "engine-", 7) == 0)
 			proc_continue(p);
 	}
@@ -163,7 +163,7 @@ bool world_run(uint64_t seed, uint64_t only)
 	net_begin();
 	world = (struct world){ .only = only, .now = (uint32_t)-1 };
 	choose_world(&r);
-	if (sim.aims && seed % AIMED_OF)
+	if (seed % AIMED_OF)
 		world_aim(&r, seed - seed / AIMED_OF);
 	build(&r);
 	servers_begin();

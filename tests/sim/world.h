@@ -44,7 +44,15 @@ struct fault {
 	const struct fsm_table *machine;	/* NULL: at a time */
 	uint8_t state;
 	bool again;		/* ... in a stage that was started again */
+	int pid;		/* whose that was, then; 0: not met */
 	bool met;		/* the machine has entered it */
+	bool at_move;		/* kills: at a durable move */
+	bool repeats;		/* kills: each that takes its place, too */
+	enum {
+		CUT_ANY,
+		CUT_LINK,	/* the one that stage `who` has dialled */
+		CUT_ENGINE	/* stage `who`'s to an engine */
+	} cut;
 	uint64_t steps;
 };
 
@@ -68,6 +76,7 @@ struct push {
 	struct supervisor sup;
 	struct proc *stage[STAGE_N];
 	struct file *death[STAGE_N];	/* closed when push dies */
+	enum stage_id doomed;	/* each of it dies early; 0: none */
 	bool started[STAGE_N];
 	bool live, killed, over;
 	int code;		/* -1: none */
