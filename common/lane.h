@@ -6,6 +6,7 @@
 #ifndef WEIR_LANE_H
 #define WEIR_LANE_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -37,6 +38,40 @@ static inline bool line_is_zero(const uint8_t *p)
 {
 	return lane_is_zero((lane_at(p) | lane_at(p + LANE)) |
 			    (lane_at(p + 2 * LANE) | lane_at(p + 3 * LANE)));
+}
+
+/* A bit for each byte of a word that is not 0, the lowest for the first. */
+static inline uint64_t word_set(uint64_t v)
+{
+	const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+
+	v = le64toh(v);
+	v = (((v & low) + low) | v) & ~low;
+	return ((v >> 7) * UINT64_C(0x0102040810204080)) >> 56;
+}
+
+/* The same of a line; of what differs in two. */
+static inline uint64_t line_set(const uint8_t *p)
+{
+	uint64_t m = 0, v;
+
+	for (size_t i = 0; i < LINE; i += sizeof v) {
+		memcpy(&v, p + i, sizeof v);
+		m |= word_set(v) << i;
+	}
+	return m;
+}
+
+static inline uint64_t line_differs(const uint8_t *a, const uint8_t *b)
+{
+	uint64_t m = 0, v, w;
+
+	for (size_t i = 0; i < LINE; i += sizeof v) {
+		memcpy(&v, a + i, sizeof v);
+		memcpy(&w, b + i, sizeof w);
+		m |= word_set(v ^ w) << i;
+	}
+	return m;
 }
 
 static inline bool line_is_same(const uint8_t *a, const uint8_t *b)

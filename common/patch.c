@@ -2,10 +2,8 @@
 #include "err.h"
 #include "lane.h"
 
-#include <endian.h>
 #include <string.h>
 
-#define WORD sizeof(uint64_t)
 #define VARINT_MAX 10u
 
 static const char *const names[] = {
@@ -29,14 +27,6 @@ enum patch_kind patch_of(struct slice name)
 	return k;
 }
 
-static uint64_t load(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, WORD);
-	return v;
-}
-
 static void store32(uint8_t *p, uint32_t v)
 {
 	for (int i = 0; i < 4; i++)
@@ -49,25 +39,6 @@ static size_t skip_same(const uint8_t *a, const uint8_t *b, size_t i, size_t n)
 	while (n - i >= LINE && line_is_same(a + i, b + i))
 		i += LINE;
 	return i;
-}
-
-/* A bit for each byte that is not 0, the lowest for the first. */
-static inline uint64_t bytes_set(uint64_t v)
-{
-	const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
-
-	v = (((v & low) + low) | v) & ~low;
-	return ((v >> 7) * UINT64_C(0x0102040810204080)) >> 56;
-}
-
-/* The same of each byte that differs. */
-static inline uint64_t line_differs(const uint8_t *a, const uint8_t *b)
-{
-	uint64_t m = 0;
-
-	for (size_t i = 0; i < LINE; i += WORD)
-		m |= bytes_set(le64toh(load(a + i) ^ load(b + i))) << i;
-	return m;
 }
 
 bool patch_is_same(const void *a, const void *b, size_t n)

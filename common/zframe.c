@@ -4,12 +4,11 @@
 #include "log.h"
 
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_registerSequenceProducer() */
-#include <endian.h>
 #include <string.h>
 #include <zstd.h>
 
 #define SKIP_STEP 65536u
-#define WORD sizeof(uint64_t)
+#define RUN_LEAST 8 /* zeros that are worth a sequence */
 /* Of a block, zstd finds what else repeats where fewer are in runs. */
 #define ZEROS_LEAST(n) ((n) / 4 * 3)
 /* What is packed, and later unpacked, then stays in the L2 cache meanwhile. */
@@ -27,77 +26,69 @@ static size_t must(size_t rc)
 
 #if ZSTD_VERSION_NUMBER >= 10504
 
-static uint64_t word_at(const uint8_t *p)
-{
-	uint64_t v;
+/* Runs of zeros so far, as zstd takes them. */
+struct runs {
+	ZSTD_Sequence *out;
+	size_t n, max;
+	size_t done;  /* bytes that these say */
+	size_t zeros; /* that are in them */
+};
 
-	memcpy(&v, p, WORD);
-	return v;
+/* Each repeats its first zero. */
+static bool add_run(struct runs *r, size_t start, size_t end)
+{
+	if (end - start < RUN_LEAST)
+		return true;
+	if (r->n + 1 >= r->max)
+		return false;
+	r->out[r->n++] = (ZSTD_Sequence){
+		.offset = 1,
+		.litLength = (unsigned)(start + 1 - r->done),
+		.matchLength = (unsigned)(end - start - 1),
+	};
+	r->zeros += end - start;
+	r->done = end;
+	return true;
 }
 
-/* Bytes of a word that come before, or after, all of its others. */
-static size_t zeros_first(uint64_t v)
+static uint64_t set_bytes(const uint8_t *p, size_t n)
 {
-	return (size_t)__builtin_ctzll(le64toh(v)) / 8;
+	uint8_t line[LINE] = { 0 };
+
+	if (n >= LINE)
+		return line_is_zero(p) ? 0 : line_set(p);
+	memcpy(line, p, n);
+	return line_set(line);
 }
 
-static size_t zeros_last(uint64_t v)
+static bool find_runs(struct runs *r, const uint8_t *p, size_t n)
 {
-	return (size_t)__builtin_clzll(le64toh(v)) / 8;
+	size_t start = 0; /* behind the last byte that is not 0 */
+
+	for (size_t i = 0; i < n; i += LINE)
+		for (uint64_t m = set_bytes(p + i, n - i); m; m &= m - 1) {
+			size_t at = i + (size_t)__builtin_ctzll(m);
+
+			if (!add_run(r, start, at))
+				return false;
+			start = at + 1;
+		}
+	return add_run(r, start, n);
 }
 
-/* The first zero of a word of them at or behind i; n: there is none. */
-static size_t run_start(const uint8_t *p, size_t i, size_t n)
-{
-	size_t from = i;
-
-	while (n - i >= WORD && word_at(p + i) != 0)
-		i += WORD;
-	if (n - i < WORD)
-		return n;
-	return i > from ? i - zeros_last(word_at(p + i - WORD)) : i;
-}
-
-static size_t run_end(const uint8_t *p, size_t i, size_t n)
-{
-	while (n - i >= LINE && line_is_zero(p + i))
-		i += LINE;
-	while (n - i >= WORD && word_at(p + i) == 0)
-		i += WORD;
-	if (n - i >= WORD)
-		return i + zeros_first(word_at(p + i));
-	while (i < n && p[i] == 0)
-		i++;
-	return i;
-}
-
-/* What is packed is mostly zeros: each run of them repeats its first.  No
- * search for anything else, which is what takes zstd most of its time. */
+/* What is packed is mostly zeros.  No search for anything else, which is what
+ * takes zstd most of its time. */
 static size_t find_zeros(void *none, ZSTD_Sequence *out, size_t max,
 			 const void *src, size_t n, const void *dict,
 			 size_t dict_n, int level, size_t window)
 {
-	const uint8_t *p = src;
-	size_t count = 0, done = 0, zeros = 0;
+	struct runs r = { .out = out, .max = max };
 
 	(void)none, (void)dict, (void)dict_n, (void)level, (void)window;
-	for (size_t i = run_start(p, 0, n); i < n; i = run_start(p, i, n)) {
-		size_t end = run_end(p, i, n);
-
-		if (count + 1 >= max)
-			return ZSTD_SEQUENCE_PRODUCER_ERROR;
-		out[count++] = (ZSTD_Sequence){
-			.offset = 1,
-			.litLength = (unsigned)(i + 1 - done),
-			.matchLength = (unsigned)(end - i - 1),
-		};
-		zeros += end - i;
-		done = i = end;
-	}
-	if (zeros < ZEROS_LEAST(n))
+	if (!find_runs(&r, src, n) || r.zeros < ZEROS_LEAST(n))
 		return ZSTD_SEQUENCE_PRODUCER_ERROR;
-	out[count++] = (ZSTD_Sequence){ .litLength = (unsigned)(n - done) };
-	return count;
+	out[r.n++] = (ZSTD_Sequence){ .litLength = (unsigned)(n - r.done) };
+	return r.n;
 }
 
 static void expect_zeros(ZSTD_CCtx *ctx)
