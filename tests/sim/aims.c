@@ -13,6 +13,8 @@
 
 #define OTHERS 2       /* fewer faults are left as they were drawn */
 #define AIMED_STEPS 12 /* from the moment on, calls until it happens */
+#define AIMED_WRITES 4 /* the same of a disk that fails */
+#define GONE_MS 5000
 #define MOMENTS 4
 
 /* What the world must have. */
@@ -22,20 +24,22 @@ enum {
 	AGAIN = 1 << 2,	   /* the second push: a decided number */
 	JOIN = 1 << 3,
 	BACK = 1 << 4,
-	SLOW = 1 << 5,	  /* jobs take their time */
-	HOOKS = 1 << 6,	  /* commands of engines too */
-	ALONE = 1 << 7,	  /* one engine */
-	ECHOES = 1 << 8,  /* old requests are heard */
-	NEXT = 1 << 9,	  /* all but the first are the next push's */
-	BIG = 1 << 10,	  /* many buckets */
-	SEVERAL = 1 << 11 /* engines */
+	SLOW = 1 << 5,	 /* jobs take their time */
+	HOOKS = 1 << 6,	 /* commands of engines too */
+	ALONE = 1 << 7,	 /* one engine */
+	ECHOES = 1 << 8, /* old requests are heard */
+	NEXT = 1 << 9,	 /* all but the first are the next push's */
+	BIG = 1 << 10,	 /* many buckets */
+	FAILS = 1 << 11, /* servers that answer wrongly at times */
+	WHOLE = 1 << 12, /* no engine can be left out */
+	GONE = 1 << 13	 /* who dies is away for a while */
 };
 
 /* How it happens. */
 enum {
 	AGAIN_ = 1 << 0, /* in a stage that was started again */
 	LONG_ = 1 << 1,	 /* longer than all time-outs */
-	LAG_ = 1 << 2,	 /* a little longer than an engine may take */
+	LAG_ = 1 << 2,	 /* nearly as long as an engine may take */
 	BRIEF_ = 1 << 3, /* not as long as any time-out */
 	OTHER_ = 1 << 4, /* another engine than the others' */
 	FIRST_ = 1 << 5, /* in the first push */
@@ -78,8 +82,8 @@ static const struct aim aims[] = {
 	/* admit: who comes again, and what is said again */
 	{ HOOKS, { STAGE(admit, ADM_SEAL, KILL_STAGE, TRANSFER) } },
 	{ AGAIN | SLOW, { STAGE(admit, ADM_HASH, KILL_STAGE, COMMIT) } },
-	{ AGAIN | SLOW, { STAGE(admit, ADM_HASH, KILL_STAGE, TRANSFER) } },
-	{ AGAIN | SLOW | SPARE, { ENGINE(commit, CS_PROBE, KILL_ENGINE),
+	{ AGAIN | SLOW | MORE(14), { STAGE(admit, ADM_HASH, KILL_STAGE, TRANSFER) } },
+	{ AGAIN | SLOW | SPARE | MORE(13), { ENGINE(commit, CS_PROBE, KILL_ENGINE),
 	    STAGE(admit, ADM_HASH, KILL_STAGE, COMMIT) } },
 	{ AGAIN | SLOW, { STAGE(admit, ADM_HASH, SIGNAL, COMMIT) } },
 	{ SPARE, { LONG(commit, CS_LOAD, STOP_ENGINE),
@@ -89,10 +93,10 @@ static const struct aim aims[] = {
 	    STAGE(commit, CS_ABORT, KILL_STAGE, COMMIT) } },
 	/* transfer */
 	{ 0, { STAGE(transfer, XF_ASK, KILL_STAGE, COMMIT) } },
-	{ SLOW | BIG, { STAGE(transfer, XF_RUN, TWICE, ADMIT) } },
-	{ SLOW, { STAGE(transfer, XF_VERIFY, KILL_STAGE, ADMIT) } },
-	{ AGAIN | SLOW, { STAGE(transfer, XF_VERIFY, KILL_STAGE, ADMIT) } },
-	{ SLOW, { STAGE(transfer, XF_VERIFY, KILL_STAGE, COMMIT) } },
+	{ SLOW | BIG | MORE(4), { STAGE(transfer, XF_RUN, TWICE, ADMIT) } },
+	{ SLOW | MORE(1), { STAGE(transfer, XF_VERIFY, KILL_STAGE, ADMIT) } },
+	{ AGAIN | SLOW | MORE(13), { STAGE(transfer, XF_VERIFY, KILL_STAGE, ADMIT) } },
+	{ SLOW | MORE(5), { STAGE(transfer, XF_VERIFY, KILL_STAGE, COMMIT) } },
 	{ SLOW | SPARE, { ENGINE(transfer, XF_VERIFY, KILL_ENGINE) } },
 	{ SLOW, { STAGE(transfer, XF_VERIFY, SIGNAL, COMMIT) } },
 	{ AGAIN | SLOW, { STAGE(transfer, XF_VERIFY, SIGNAL, COMMIT) } },
@@ -100,24 +104,24 @@ static const struct aim aims[] = {
 	{ 0, { LONG(commit, CS_LOAD, STOP_ENGINE),
 	    STAGE(transfer, XF_RUN, SIGNAL, COMMIT),
 	    STAGE(transfer, XF_ABORT, KILL_STAGE, ADMIT) } },
-	{ 0, { LONG(commit, CS_LOAD, STOP_ENGINE),
+	{ MORE(6), { LONG(commit, CS_LOAD, STOP_ENGINE),
 	    STAGE(transfer, XF_RUN, SIGNAL, COMMIT),
 	    STAGE(transfer, XF_ABORT, KILL_STAGE, COMMIT) } },
 	/* commit: its own failures */
 	{ 0, { STAGE(commit, CS_LOCK, SIGNAL, COMMIT) } },
-	{ 0, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
+	{ MORE(1), { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_LOCK, SIGNAL, COMMIT) } },
 	{ 0, { STAGE(commit, CS_SWAP, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_LOCK, DISK, COMMIT) } },
 	{ NEXT, { STAGE(commit, CS_LOAD, PUSH, COMMIT),
 	    STAGE(commit, CS_RECOVER, SIGNAL, COMMIT) } },
-	{ 0, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
+	{ MORE(1), { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_RECOVER, SIGNAL, COMMIT) } },
-	{ 0, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
+	{ MORE(3), { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_PROBE, KILL_ENGINE, COMMIT) } },
 	{ SPARE, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_PROBE, KILL_ENGINE, COMMIT) } },
-	{ SPARE, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
+	{ SPARE | MORE(7), { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_RECOVER, KILL_ENGINE, COMMIT) } },
 	{ 0, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_RECOVER, KILL_ENGINE, COMMIT) } },
@@ -125,7 +129,7 @@ static const struct aim aims[] = {
 	{ JOIN, { STAGE(commit, CS_SWAP, KILL_STAGE, COMMIT) } },
 	{ JOIN | ALONE, { STAGE(commit, CS_SWAP, KILL_STAGE, COMMIT) } },
 	{ JOIN, { STAGE(commit, CS_OPEN, SIGNAL, COMMIT) } },
-	{ 0, { STAGE(commit, CS_PROBE, DISK, COMMIT) } },
+	{ MORE(13), { STAGE(commit, CS_PROBE, DISK, COMMIT) } },
 	{ 0, { STAGE(commit, CS_RECOVER, DISK, COMMIT) } },
 	{ 0, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_PROBE, DISK, COMMIT) } },
@@ -134,35 +138,35 @@ static const struct aim aims[] = {
 	{ BACK, { STAGE(commit, CS_SEEK, SIGNAL, COMMIT) } },
 	/* commit: engines that are lost, and whether one can be spared */
 	{ SPARE, { ENGINE(commit, CS_BEGIN, KILL_ENGINE) } },
-	{ SPARE, { LONG(commit, CS_BEGIN, STOP_ENGINE) } },
+	{ SPARE | MORE(10), { LONG(commit, CS_BEGIN, STOP_ENGINE) } },
 	{ SPARE | SLOW | BIG, { ENGINE(commit, CS_LOAD, CUT),
 	    ENGINE(transfer, XF_RUN, CUT), ENGINE(transfer, XF_VERIFY, CUT) } },
-	{ SPARE | BIG, { ENGINE(commit, CS_LOAD, CUT),
+	{ SPARE | BIG | MORE(17), { ENGINE(commit, CS_LOAD, CUT),
 	    ENGINE(transfer, XF_VERIFY, CUT), ENGINE(transfer, XF_DONE, CUT) } },
 	{ SPARE | BIG, { ENGINE(commit, CS_LOAD, KILL_ENGINE),
 	    ENGINE(transfer, XF_RUN, KILL_ENGINE) } },
-	{ SPARE, { ENGINE(commit, CS_LOAD, LIE),
+	{ SPARE | MORE(1), { ENGINE(commit, CS_LOAD, LIE),
 	    ENGINE(commit, CS_RECEIPT, KILL_ENGINE) } },
 	{ SPARE, { ENGINE(commit, CS_RECEIPT, KILL_ENGINE) } },
-	{ SPARE, { LONG(commit, CS_RECEIPT, STOP_ENGINE) } },
+	{ SPARE | MORE(15), { LONG(commit, CS_RECEIPT, STOP_ENGINE) } },
 	{ SPARE | IN_PLACE, { ENGINE(commit, CS_LOAD, LIE),
 	    LONG(commit, CS_RECEIPT, STOP_ENGINE) } },
-	{ 0, { STAGE(commit, CS_RECEIPT, SIGNAL, COMMIT) } },
+	{ MORE(15), { STAGE(commit, CS_RECEIPT, SIGNAL, COMMIT) } },
 	{ SPARE | IN_PLACE, { ENGINE(commit, CS_HOLD, SERVER) } },
 	{ SPARE | IN_PLACE | SLOW, { ENGINE(commit, CS_HOLD, SERVER) } },
 	{ SPARE | IN_PLACE, { ENGINE(commit, CS_RECEIPT, SERVER),
 	    ENGINE(commit, CS_HOLD, KILL_ENGINE) } },
-	{ SPARE | IN_PLACE, { ENGINE(commit, CS_HOLD, KILL_ENGINE),
+	{ SPARE | IN_PLACE | MORE(3), { ENGINE(commit, CS_HOLD, KILL_ENGINE),
 	    ENGINE(commit, CS_HOLD, SERVER) } },
-	{ IN_PLACE, { STAGE(commit, CS_HOLD, SIGNAL, COMMIT) } },
+	{ IN_PLACE | MORE(17), { STAGE(commit, CS_HOLD, SIGNAL, COMMIT) } },
 	{ SPARE | IN_PLACE, { ENGINE(commit, CS_RELOAD, SERVER) } },
 	{ SPARE | IN_PLACE | SLOW, { ENGINE(commit, CS_RELOAD, SERVER) } },
-	{ SPARE | IN_PLACE, { ENGINE(commit, CS_HOLD, SERVER),
+	{ SPARE | IN_PLACE | MORE(1), { ENGINE(commit, CS_HOLD, SERVER),
 	    ENGINE(commit, CS_RELOAD, KILL_ENGINE) } },
 	{ SPARE | IN_PLACE, { ENGINE(commit, CS_RELOAD, KILL_ENGINE),
 	    ENGINE(commit, CS_RELOAD, SERVER) } },
-	{ IN_PLACE, { STAGE(commit, CS_RELOAD, SIGNAL, COMMIT) } },
-	{ 0, { STAGE(commit, CS_RECEIPT, DISK, COMMIT) } },
+	{ IN_PLACE | MORE(16), { STAGE(commit, CS_RELOAD, SIGNAL, COMMIT) } },
+	{ MORE(29), { STAGE(commit, CS_RECEIPT, DISK, COMMIT) } },
 	{ SLOW, { STAGE(commit, CS_RECEIPT, DISK, COMMIT) } },
 	{ 0, { ENGINE(commit, CS_DONE, KILL_ENGINE),
 	    STAGE(commit, CS_DONE, SIGNAL, COMMIT) } },
@@ -175,21 +179,21 @@ static const struct aim aims[] = {
 	{ JOIN | NEXT, { LONG(commit, CS_SWAP, STOP_ENGINE) } },
 	{ AGAIN | NEXT, { LONG(commit, CS_SWAP, STOP_ENGINE) } },
 	/* slots: what comes while a job runs */
-	{ HOOKS, { STAGE(engine_slot, EN_SEALING, KILL_STAGE, TRANSFER) } },
-	{ SLOW, { STAGE(engine_slot, EN_SEALED, KILL_STAGE, TRANSFER) } },
-	{ 0, { STAGE(engine_slot, EN_MAKING, FULL, COMMIT) } },
-	{ SLOW, { STAGE(engine_slot, EN_MAKING, SIGNAL, COMMIT) } },
+	{ HOOKS | MORE(7), { STAGE(engine_slot, EN_SEALING, KILL_STAGE, TRANSFER) } },
+	{ SLOW | MORE(22), { STAGE(engine_slot, EN_SEALED, KILL_STAGE, TRANSFER) } },
+	{ MORE(8), { STAGE(engine_slot, EN_MAKING, FULL, COMMIT) } },
+	{ SLOW | MORE(3), { STAGE(engine_slot, EN_MAKING, SIGNAL, COMMIT) } },
 	{ SLOW | BIG, { STAGE(engine_slot, EN_FILLING, SIGNAL, COMMIT) } },
 	{ SLOW | BIG, { ENGINE(engine_slot, EN_FILLING, LIE),
 	    STAGE(engine_slot, EN_FILLING, SIGNAL, COMMIT) } },
 	{ HOOKS, { STAGE(engine_slot, EN_SEALING, SIGNAL, COMMIT) } },
 	{ BACK | SLOW, { STAGE(engine_slot, EN_MAKING, SIGNAL, COMMIT) } },
-	{ SLOW | ECHOES, { ENGINE(commit, CS_SWAP, KILL_ENGINE),
+	{ SLOW | ECHOES | MORE(14), { ENGINE(commit, CS_SWAP, KILL_ENGINE),
 	    STAGE(engine_slot, EN_CHECKING, KILL_STAGE, COMMIT) } },
 	{ SLOW | ECHOES, { STAGE(engine_slot, EN_SEALED, PUSH, COMMIT) } },
 	{ HOOKS | ECHOES, { STAGE(engine_slot, EN_SEALING, PUSH, COMMIT) } },
 	/* gates */
-	{ HOOKS | ECHOES, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
+	{ HOOKS | ECHOES | MORE(31), { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    ENGINE(engine_gate, EN_PAUSING, ECHO) } },
 	{ HOOKS | ECHOES, { STAGE(engine_gate, EN_PAUSED, PUSH, COMMIT) } },
 	{ HOOKS | ECHOES, { STAGE(engine_gate, EN_SWAPPING, PUSH, COMMIT) } },
@@ -200,82 +204,104 @@ static const struct aim aims[] = {
 	    LONG(homing, HS_FIND, STOP_ENGINE) } },
 	{ SLOW, { ENGINE(homing, HS_SWAP, KILL_ENGINE),
 	    ENGINE(homing, HS_RECEIPT, KILL_ENGINE) } },
-	{ SLOW, { ENGINE(homing, HS_SWAP, KILL_ENGINE),
+	{ SLOW | MORE(17), { ENGINE(homing, HS_SWAP, KILL_ENGINE),
 	    LONG(homing, HS_RECEIPT, STOP_ENGINE) } },
-	{ HOOKS, { ENGINE(homing, HS_SWAP, KILL_ENGINE) } },
+	{ HOOKS | MORE(1), { ENGINE(homing, HS_SWAP, KILL_ENGINE) } },
 	{ 0, { STAGE(commit, CS_LOAD, SIGNAL, COMMIT),
 	    LONG(homing, HS_CANCEL, STOP_ENGINE) } },
 	/* an engine is left out, and comes home while another is waited for */
-	{ SPARE, { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
+	{ SPARE | MORE(10), { STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    ENGINE(commit, CS_LOAD, KILL_ENGINE),
 	    AT(commit, CS_PROBE, STOP_ENGINE, NONE, OTHER_ | BRIEF_ | AGAIN_) } },
-	{ SPARE, { OTHER(commit, CS_BEGIN, STOP_ENGINE, BRIEF_),
+	{ SPARE | MORE(9), { OTHER(commit, CS_BEGIN, STOP_ENGINE, BRIEF_),
 	    ENGINE(commit, CS_BEGIN, KILL_ENGINE) } },
 	{ SPARE, { OTHER(commit, CS_LOAD, STOP_ENGINE, BRIEF_),
 	    ENGINE(commit, CS_LOAD, KILL_ENGINE) } },
-	{ SPARE | MORE(1), { OTHER(commit, CS_RECEIPT, STOP_ENGINE, BRIEF_),
+	{ SPARE, { OTHER(commit, CS_RECEIPT, STOP_ENGINE, BRIEF_),
 	    ENGINE(commit, CS_RECEIPT, KILL_ENGINE) } },
-	{ SPARE | IN_PLACE | MORE(1), { OTHER(commit, CS_HOLD, STOP_ENGINE, BRIEF_),
+	{ SPARE | IN_PLACE, { OTHER(commit, CS_HOLD, STOP_ENGINE, BRIEF_),
 	    ENGINE(commit, CS_HOLD, SERVER) } },
-	{ SPARE | IN_PLACE | MORE(1), { OTHER(commit, CS_RELOAD, STOP_ENGINE, BRIEF_),
+	{ SPARE | IN_PLACE, { OTHER(commit, CS_RELOAD, STOP_ENGINE, BRIEF_),
 	    ENGINE(commit, CS_RELOAD, SERVER) } },
 	/* an abort that waits for an engine, and who is told of it again */
-	{ SPARE | MORE(1), { OTHER(commit, CS_LOAD, STOP_ENGINE, LONG_),
+	{ SPARE | MORE(12), { OTHER(commit, CS_LOAD, STOP_ENGINE, LONG_),
 	    ENGINE(commit, CS_LOAD, KILL_ENGINE),
 	    AT(commit, CS_LOAD, SIGNAL, COMMIT, LATE_),
 	    LINK(transfer, XF_ABORT, COMMIT) } },
-	{ SPARE | MORE(1), { OTHER(commit, CS_LOAD, STOP_ENGINE, LONG_),
+	{ SPARE | MORE(10), { OTHER(commit, CS_LOAD, STOP_ENGINE, LONG_),
 	    ENGINE(commit, CS_LOAD, KILL_ENGINE),
 	    AT(commit, CS_LOAD, SIGNAL, COMMIT, LATE_),
 	    LINK(admit, ADM_ABORT, TRANSFER) } },
 	/* links that are lost, and what was under way */
-	{ 0, { AT(commit, CS_LOAD, STOP_ENGINE, NONE, BRIEF_),
+	{ MORE(11), { AT(commit, CS_LOAD, STOP_ENGINE, NONE, BRIEF_),
 	    LINK(transfer, XF_ASK, COMMIT) } },
-	{ BIG, { LINK(transfer, XF_RUN, TRANSFER),
+	{ BIG | MORE(1), { LINK(transfer, XF_RUN, TRANSFER),
 	    LINK(admit, ADM_WAIT, TRANSFER) } },
-	{ BIG | SLOW, { LINK(admit, ADM_LOAD, TRANSFER),
+	{ BIG | SLOW | MORE(4), { LINK(admit, ADM_LOAD, TRANSFER),
 	    LINK(admit, ADM_WAIT, TRANSFER) } },
 	{ SLOW | HOOKS, { LINK(admit, ADM_SEAL, TRANSFER),
 	    LINK(admit, ADM_WAIT, TRANSFER) } },
-	{ SLOW, { LINK(transfer, XF_VERIFY, TRANSFER),
+	{ SLOW | MORE(18), { LINK(transfer, XF_VERIFY, TRANSFER),
 	    LINK(admit, ADM_DONE, TRANSFER) } },
-	{ SLOW | BIG, { WIRE(commit, CS_LOAD, COMMIT) } },
+	{ SLOW | BIG | MORE(8), { WIRE(commit, CS_LOAD, COMMIT) } },
 	{ SLOW, { WIRE(transfer, XF_VERIFY, COMMIT) } },
-	{ 0, { WIRE(transfer, XF_DONE, COMMIT) } },
+	{ MORE(18), { WIRE(transfer, XF_DONE, COMMIT) } },
 	/* a lock that somebody holds who is stopped */
-	{ NEXT, { AT(commit, CS_LOAD, STOP_STAGE, COMMIT, LONG_),
+	{ NEXT | MORE(12), { AT(commit, CS_LOAD, STOP_STAGE, COMMIT, LONG_),
 	    AT(commit, CS_LOAD, PUSH, COMMIT, FIRST_ | LATE_),
 	    AT(commit, CS_LOCK, SIGNAL, COMMIT, LATE_) } },
-	{ 0, { AT(commit, CS_LOAD, TWICE, COMMIT, LONG_),
+	{ MORE(13), { AT(commit, CS_LOAD, TWICE, COMMIT, LONG_),
 	    AT(commit, CS_LOCK, SIGNAL, COMMIT, AGAIN_) } },
-	{ 0, { AT(commit, CS_SWAP, TWICE, COMMIT, LONG_),
+	{ MORE(2), { AT(commit, CS_SWAP, TWICE, COMMIT, LONG_),
 	    AT(commit, CS_LOCK, SIGNAL, COMMIT, AGAIN_) } },
 	/* recovery that waits for an engine */
-	{ NEXT, { LONG(commit, CS_LOAD, STOP_ENGINE),
+	{ NEXT | MORE(13), { LONG(commit, CS_LOAD, STOP_ENGINE),
 	    AT(commit, CS_LOAD, PUSH, COMMIT, FIRST_ | LATE_),
 	    STAGE(commit, CS_RECOVER, SIGNAL, COMMIT) } },
-	{ SPARE | NEXT, { LONG(commit, CS_SWAP, STOP_ENGINE),
+	{ SPARE | NEXT | MORE(26), { LONG(commit, CS_SWAP, STOP_ENGINE),
 	    STAGE(commit, CS_LOAD, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_RECOVER, SIGNAL, COMMIT) } },
 	{ SPARE | NEXT, { LONG(commit, CS_SWAP, STOP_ENGINE),
 	    STAGE(commit, CS_SWAP, KILL_STAGE, COMMIT),
 	    LATER(commit, CS_RECOVER, DISK, COMMIT) } },
 	/* a join of an engine that lags */
-	{ JOIN | SEVERAL, { AT(commit, CS_SWAP, STOP_ENGINE, NONE,
-	    FIRST_ | LAG_) } },
-	{ JOIN | ALONE, { AT(commit, CS_SWAP, STOP_ENGINE, NONE,
-	    FIRST_ | LAG_), STAGE(commit, CS_SWAP, KILL_STAGE, COMMIT) } },
-	{ JOIN | ALONE, { AT(commit, CS_SWAP, STOP_ENGINE, NONE,
-	    FIRST_ | LAG_), STAGE(commit, CS_DONE, KILL_STAGE, COMMIT) } },
+	{ JOIN | SPARE | MORE(5), { AT(commit, CS_LOAD, KILL_ENGINE, NONE, FIRST_) } },
+	{ JOIN | SPARE, { AT(commit, CS_LOAD, KILL_ENGINE, NONE, FIRST_),
+	    STAGE(commit, CS_SWAP, KILL_STAGE, COMMIT) } },
+	{ JOIN | SPARE, { AT(commit, CS_LOAD, KILL_ENGINE, NONE, FIRST_),
+	    STAGE(commit, CS_DONE, KILL_STAGE, COMMIT) } },
+	/* servers that fail, and receipts that do not come */
+	{ SPARE | IN_PLACE | FAILS, { { 0 } } },
+	{ SPARE | IN_PLACE | FAILS, { ENGINE(commit, CS_HOLD, SERVER) } },
+	{ WHOLE | IN_PLACE | FAILS, { { 0 } } },
+	{ SPARE | IN_PLACE | MORE(1), { LONG(commit, CS_RECEIPT, STOP_ENGINE) } },
+	{ WHOLE | MORE(10), { LONG(commit, CS_RECEIPT, STOP_ENGINE) } },
+	/* nobody is there for a while */
+	{ GONE | MORE(2), { ENGINE(homing, HS_SWAP, KILL_ENGINE) } },
+	{ GONE, { ENGINE(homing, HS_SWAP, KILL_ENGINE),
+	    ENGINE(homing, HS_FIND, KILL_ENGINE) } },
+	{ GONE | SLOW | MORE(9), { ENGINE(homing, HS_SWAP, KILL_ENGINE),
+	    ENGINE(homing, HS_RECEIPT, KILL_ENGINE) } },
+	{ GONE | SPARE | MORE(29), { OTHER(commit, CS_BEGIN, STOP_ENGINE, LAG_),
+	    ENGINE(commit, CS_BEGIN, KILL_ENGINE) } },
+	{ GONE | SPARE | SLOW | BIG | MORE(11), { ENGINE(commit, CS_LOAD, KILL_ENGINE) } },
+	{ GONE | SPARE, { OTHER(commit, CS_RECEIPT, STOP_ENGINE, LAG_),
+	    ENGINE(commit, CS_RECEIPT, KILL_ENGINE) } },
+	{ GONE | NEXT, { STAGE(commit, CS_LOAD, PUSH, COMMIT),
+	    ENGINE(commit, CS_RECOVER, KILL_ENGINE) } },
+	{ GONE | NEXT | MORE(7), { STAGE(commit, CS_SWAP, PUSH, COMMIT),
+	    ENGINE(commit, CS_RECOVER, KILL_ENGINE) } },
+	{ 0, { AT(commit, CS_RECEIPT, KILL_STAGE, PLAN, ALL_) } },
+	{ 0, { AT(commit, CS_SWAP, KILL_STAGE, PLAN, ALL_) } },
 	{ 0, { STAGE(commit, CS_DECIDE, DISK, COMMIT) } },
 	{ 0, { ENGINE(commit, CS_PROBE, KILL_ENGINE),
 	    STAGE(commit, CS_DONE, SIGNAL, COMMIT) } },
 	{ 0, { STAGE(admit, ADM_SEAL, SIGNAL, COMMIT) } },
-	{ SLOW | BIG, { STAGE(transfer, XF_RUN, SIGNAL, COMMIT) } },
+	{ SLOW | BIG | MORE(5), { STAGE(transfer, XF_RUN, SIGNAL, COMMIT) } },
 	/* a stage that dies at each start */
-	{ 0, { AT(commit, CS_PROBE, KILL_STAGE, PLAN, ALL_) } },
-	{ 0, { AT(commit, CS_LOAD, KILL_STAGE, PLAN, ALL_) } },
-	{ BIG, { AT(commit, CS_LOAD, KILL_STAGE, ADMIT, ALL_) } },
+	{ MORE(2), { AT(commit, CS_PROBE, KILL_STAGE, PLAN, ALL_) } },
+	{ MORE(1), { AT(commit, CS_LOAD, KILL_STAGE, PLAN, ALL_) } },
+	{ BIG | MORE(6), { AT(commit, CS_LOAD, KILL_STAGE, ADMIT, ALL_) } },
 	{ BIG, { AT(commit, CS_LOAD, KILL_STAGE, TRANSFER, ALL_) } },
 	{ 0, { AT(commit, CS_LOAD, KILL_STAGE, COMMIT, ALL_) } },
 };
@@ -309,10 +335,12 @@ static void shape_fleet(struct rng *r, const struct aim *a)
 {
 	if (has(a, ALONE))
 		world.engines = 1;
-	if (has(a, SPARE | SEVERAL))
+	if (has(a, SPARE)) {
 		world.engines = 2 + (uint32_t)rng_below(r, 3);
-	if (has(a, SPARE))
 		world.min_engines = 1;
+	}
+	if (has(a, WHOLE))
+		world.min_engines = 0;
 	if (has(a, IN_PLACE))
 		world.in_place = 1 + (uint32_t)rng_below(r, world.engines);
 	if (world.in_place > world.engines)
@@ -334,6 +362,10 @@ static void shape_pace(struct rng *r, const struct aim *a)
 	}
 	if (has(a, ECHOES))
 		world.echoes = true;
+	if (has(a, FAILS))
+		world.http_fails_one_in = 4 + (uint32_t)rng_below(r, 8);
+	if (has(a, GONE))
+		world.restart_ms = GONE_MS;
 	if (has(a, BIG)) {
 		world.bucket_size = 16;
 		world.buckets = 1 + rng_below(r, 3);
@@ -363,7 +395,7 @@ static int64_t length(struct rng *r, const struct moment *m)
 	if (m->how & LONG_)
 		return 30 * SIM_S;
 	if (m->how & LAG_)
-		return world.engine_ms * SIM_MS + (int64_t)rng_below(r, SIM_S);
+		return world.engine_ms * SIM_MS - (int64_t)rng_below(r, SIM_S);
 	if (m->how & BRIEF_)
 		return SIM_S + (int64_t)rng_below(r, SIM_S / 2);
 	return (int64_t)rng_below(r, 2 * SIM_S);
@@ -391,7 +423,8 @@ static void place(struct rng *r, const struct aim *a, size_t i, uint32_t engine)
 		.cut = m->how & LINK_	? CUT_LINK
 		       : m->how & WIRE_ ? CUT_ENGINE
 					: CUT_ANY,
-		.steps = rng_below(r, AIMED_STEPS),
+		.steps = rng_below(r, m->kind == FAULT_DISK ? AIMED_WRITES
+							    : AIMED_STEPS),
 		.when = moment(r, m),
 		.len = length(r, m),
 	};

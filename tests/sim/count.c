@@ -164,7 +164,7 @@ static size_t print_table(const struct fsm_table *t, const uint32_t *row)
 			often++;
 		} else {
 			seldom++;
-			wrong += !row_seldom(t, i);
+			wrong += row[i] < COUNT_FEW && !row_seldom(t, i);
 		}
 	}
 	printf("machine %-11s %3zu rows: %3zu crossed at least %d times, "
@@ -192,12 +192,17 @@ static size_t print_moves(const struct counts *c)
 		if (c->moves[i].crossed)
 			sorted[n++] = c->moves[i];
 	qsort(sorted, n, sizeof *sorted, by_name);
-	printf("%zu durable moves: crossed, died just before, just after\n",
-	       n);
+	printf("%zu durable moves: crossed, died just before, just after\n", n);
 	for (size_t i = 0; i < n; i++) {
-		wrong += sorted[i].crossed < COUNT_OFTEN;
-		printf("  %8u %6u %6u  %s\n", sorted[i].crossed,
-		       sorted[i].before, sorted[i].after, sorted[i].name);
+		const char *why = move_seldom(sorted[i].name);
+		bool is_seldom = sorted[i].crossed < COUNT_OFTEN;
+
+		wrong += sorted[i].crossed < COUNT_FEW && !why;
+		printf("  %8u %6u %6u  %s", sorted[i].crossed, sorted[i].before,
+		       sorted[i].after, sorted[i].name);
+		if (is_seldom && why)
+			printf("  (%s)", why);
+		printf("\n");
 	}
 	return wrong;
 }

@@ -14,6 +14,8 @@
 #define COUNT_MOVES 512
 #define COUNT_NAME 80
 #define COUNT_OFTEN 100		/* each row and move, in the seeds of a check */
+#define COUNT_FEW 50		/* too few without a reason: what changes a row
+				 * here changes all that is drawn after it */
 
 struct node;
 struct proc;

@@ -111,8 +111,97 @@ static const struct note never[] = {
 	  "not simulated: bytes that rot in a slot" },
 };
 
+/* What needs more at one moment than an aim of aims.c can place there. */
 static const struct note seldom[] = {
-	{ "supervise", "running exit-again *ended*", "TODO" },
+	{ "admit", "abort exclud*", "what was said before comes before it" },
+	{ "admit", "hash abort *", "hashing takes no time here" },
+	{ "admit", "load holds *", "a link is lost twice within its answer" },
+	{ "admit", "seal holds *", "a link is lost twice within its answer" },
+	{ "admit", "done holds *", "a link is lost twice within its answer" },
+	{ "admit", "load sealed *", "an engine's seal is said again" },
+	{ "admit", "seal opened *", "said again, while nothing is waited for" },
+	{ "transfer", "* grant *: *older admit's",
+	  "an admit's last words, behind its successor's first" },
+	{ "transfer", "verify grant -> verify",
+	  "of a bucket that all hold: granted by an admit that asked before" },
+	{ "transfer", "done grant -> done",
+	  "of a bucket that all hold: granted by an admit that asked before" },
+	{ "transfer", "verify seal *",
+	  "a seal that was said before is waited for" },
+	{ "transfer", "done seal *",
+	  "a seal that was said before is waited for" },
+	{ "transfer", "verify fault *", "hashing takes no time here" },
+	{ "transfer", "verify abort *", "hashing takes no time here" },
+	{ "transfer", "abort ready *",
+	  "of jobs the last one alone is waited for" },
+	{ "transfer", "abort verified *",
+	  "of jobs the last one alone is waited for" },
+	{ "transfer", "abort fault *",
+	  "of jobs the last one alone is waited for" },
+	{ "transfer", "abort seal *", "admit hears of the abort at once" },
+	{ "commit", "lock fail *", "a lock that is free is taken in one step" },
+	{ "commit", "recover fail *", "nothing to recover: over in one step" },
+	{ "commit", "plan fail *", "a plan is made, or there is none" },
+	{ "commit", "open fail -> abort", "one step: one write of it fails" },
+	{ "commit", "decide unknown *", "one step: one sync of it fails" },
+	{ "commit", "seek fail *", "a slot that is kept needs no source" },
+	{ "commit", "probe there -> *",
+	  "a join of engines of which only one is behind" },
+	{ "commit", "probe lost -> done",
+	  "those that fail are gathered first" },
+	{ "commit", "probe lost -> abort",
+	  "those that fail are gathered first" },
+	{ "commit", "* lost *: its engine is excluded",
+	  "it is left out, and then fails once more" },
+	{ "commit", "* home -> *",
+	  "the state ends before who was left out is home" },
+	{ "commit", "* away -> *",
+	  "the state ends before who was left out is away" },
+	{ "commit", "receipt lost -> *", "a receipt takes no time" },
+	{ "commit", "hold lost -> *", "a pause takes no time" },
+	{ "commit", "reload lost -> *", "a reload takes no time" },
+	{ "commit", "done *", "its process is about to end" },
+	{ "engine slot", "* begin -> dropping*",
+	  "a run begins when the last one's cancel was answered" },
+	{ "engine slot", "idle go *",
+	  "a run begins when the last one's cancel was answered" },
+	{ "engine slot", "broken begin *",
+	  "a run begins when the last one's cancel was answered" },
+	{ "engine slot", "sealed begin -> making",
+	  "a run begins when the last one's cancel was answered" },
+	{ "engine slot", "checking cancel *", "a check takes no time" },
+	{ "engine slot", "sealing *",
+	  "a seal takes no time, but for post-load" },
+	{ "engine slot", "sealed cancel *: after the swap",
+	  "no cancel follows a decision, but for one that was late" },
+	{ "engine slot", "sealed go *", "no cancel comes while it is swapped" },
+	{ "engine slot", "sealed finish *", "said again, by a new transfer" },
+	{ "engine slot", "dropping *", "a job ends just after its cancel" },
+	{ "engine slot", "making begin *", "said again while it is made" },
+	{ "engine gate", "* cancel *",
+	  "no cancel follows a decision, but for one that was late" },
+	{ "engine gate", "paused go *",
+	  "a swap that came while it was pausing" },
+	{ "engine gate", "open resume *", "said again, when all is done" },
+	{ "engine gate", "swapping publish-failed *",
+	  "one step: its write fails" },
+	{ "homing", "find *", "a probe is answered at once" },
+	{ "homing", "receipt *", "a receipt takes no time" },
+	{ "homing", "swap gone *", "a swap takes no time" },
+	{ "homing", "swap refused *", "a newer run, while this one swaps" },
+	{ "homing", "cancel refused *", "a newer run, while this one aborts" },
+	{ "supervise", "running exit-final *", "it says why, and gives up" },
+	{ "supervise", "pausing due -> ended*", "the run ends within a pause" },
+};
+
+static const struct {
+	const char *name, *why;
+} moves[] = {
+	{ "* unlink */.tmp.*", "one that was killed has left it" },
+	{ "* unlink /run/*", "one that was killed has left it" },
+	{ "* unlink /sock/*", "one that was killed has left it" },
+	{ "commit * /reg/versions/#/.tmp.plan.*", "commit was killed in it" },
+	{ "commit unlink /reg/versions/#/*", "a run that was aborted late" },
 };
 
 void row_text(struct buf *out, const struct fsm_table *t, size_t row)
@@ -146,4 +235,12 @@ const char *row_never(const struct fsm_table *t, size_t row)
 const char *row_seldom(const struct fsm_table *t, size_t row)
 {
 	return find(seldom, COUNT(seldom), t, row);
+}
+
+const char *move_seldom(const char *name)
+{
+	for (size_t i = 0; i < COUNT(moves); i++)
+		if (fnmatch(moves[i].name, name, 0) == 0)
+			return moves[i].why;
+	return NULL;
 }

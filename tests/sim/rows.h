@@ -17,4 +17,7 @@ const char *row_never(const struct fsm_table *t, size_t row);
 /* Why it is crossed less often than others; NULL: it is not. */
 const char *row_seldom(const struct fsm_table *t, size_t row);
 
+/* The same of a durable move; see count.h. */
+const char *move_seldom(const char *name);
+
 #endif

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #define ARGS_MAX 40
-#define RESTART_MS 400	  /* an engine's service manager, at most */
 #define PUSH_END_MS 10000 /* as pipes/push.c */
 #define TICK_MS 100
 #define HOOK_MS 2000
+#define EARLY 100   /* calls of a stage that dies at each start */
 #define ECHO_MS 300 /* after a stage is started again, at most */
 
 static prog_main *const programs[STAGE_N] = {
@@ -151,8 +151,10 @@ static void engine_ended(struct proc *p, void *arg_)
 	(void)arg_;
 	world.engine[i] = NULL;
 	if (!world.done)
-		sim_at(sim.now + SIM_MS * (int64_t)(1 + rng_below(&sim.rng,
-								  RESTART_MS)),
+		sim_at(sim.now +
+			       SIM_MS * (int64_t)(1 +
+						  rng_below(&sim.rng,
+							    world.restart_ms)),
 		       story_start_engine, (void *)(uintptr_t)i);
 }
 
@@ -288,6 +290,8 @@ static void start_stage(struct push *p, enum stage_id id, struct file *in,
 	p->started[id] = true;
 	give_death_pipe(p, id, proc);
 	p->stage[id] = proc;
+	if (p->doomed == id)
+		proc->kill_at = 1 + rng_below(&sim.rng, EARLY);
 	args_release(&a);
 }
 

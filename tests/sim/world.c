@@ -7,7 +7,8 @@
 #include <string.h>
 
 #define SLOW_ONE_IN 50 /* of a pool's jobs, mostly */
-#define AIMED_OF 4     /* seeds, all but one are aimed */
+#define AIMED_OF 7     /* seeds, all but one are aimed */
+#define RESTART_MS 400 /* an engine's service manager takes, mostly */
 
 struct world world;
 
@@ -27,6 +28,7 @@ static void be_kind(void)
 	world.hook_fails_one_in = world.hook_long_one_in = 0;
 	world.slow_one_in = SLOW_ONE_IN;
 	world.http_fails_one_in = 0;
+	world.restart_ms = RESTART_MS;
 	for (struct proc *p = sim.procs; p; p = p->next) {
 		p->kill_at = p->kill_move = p->fail_at = 0;
 		if (p->stopped && strncmp(p->name, "engine-", 7) == 0)
@@ -99,6 +101,7 @@ static void choose_world(struct rng *r)
 				    : 0;
 	if (rng_one_in(r, 4))
 		sim.disk_slow_ns = (uint64_t)PICK(r, 5, 100, 1500) * SIM_MS;
+	world.restart_ms = RESTART_MS;
 	world.slow_one_in = (uint32_t)PICK(r, 4, SLOW_ONE_IN, SLOW_ONE_IN);
 	world.hooks = rng_one_in(r, 3);
 	world.post_load = rng_one_in(r, 5);

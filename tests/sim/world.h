@@ -97,6 +97,7 @@ struct world {
 	/* Commands of the engines, and how many of them fail; 0: none. */
 	bool hooks, post_load;
 	uint32_t hook_fails_one_in, hook_long_one_in;
+	uint32_t restart_ms;	/* of an engine that has ended, at most */
 	bool echoes;		/* what the dead had sent is heard again */
 	struct fault fault[FAULTS_MAX];
 	uint64_t only;		/* bit i: fault i happens */
