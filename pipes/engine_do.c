@@ -402,8 +402,7 @@ static char *place_of(const struct shell *sh, const struct store_slot *slot)
 {
 	char *path = store_version_path(&sh->store, slot->version);
 
-	if (slot->post_load[0] || strlen(path) > PLACE_MAX ||
-	    !msg_is_text(slice_of(path)))
+	if (slot->post_load[0] || strlen(path) > PLACE_MAX)
 		path[0] = '\0';
 	return path;
 }

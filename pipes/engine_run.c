@@ -492,10 +492,23 @@ static int arm_adopt(struct shell *sh)
 	return store_set_fence(&sh->store, &f, sh->store.highest);
 }
 
+/* It stands in the answer to every probe. */
+static int check_path(const struct store *s)
+{
+	if (msg_is_text(slice_of(s->path)))
+		return 0;
+	return log_error(E_USAGE,
+			 "--store %s: expected a path of UTF-8 without control "
+			 "characters",
+			 s->path);
+}
+
 static int open_store(struct shell *sh)
 {
 	int rc = store_open(&sh->store, sh->conf->store, sh->conf->keep);
 
+	if (rc >= 0)
+		rc = check_path(&sh->store);
 	if (rc >= 0)
 		rc = arm_adopt(sh);
 	if (rc < 0)

@@ -80,6 +80,9 @@ programs() {
 			--engine "$option"
 		one_line_error 64 "--engine"
 	done
+	run --separate-stderr weir-engine --store "$T/caf"$'\xe9' \
+		--listen "ipc://$T/e.sock"
+	one_line_error 64 "--store $T/caf" "UTF-8"
 	for option in --name --post-load; do
 		run --separate-stderr weir-engine --store "$T/s" \
 			--listen "ipc://$T/e.sock" "$option" $'a\nb'
