@@ -232,6 +232,20 @@ static void exclude(const struct push *p, uint32_t e)
 	engine_of(p, e)->out_of = p->index;
 }
 
+/* Whom commit left out before it opened the run has no boot there; that it is
+ * excluded is said after that. */
+static void leave_out(const struct push *p, const struct m_opened *o)
+{
+	for (uint32_t e = 0; e < p->nfleet && !o->hash_only; e++) {
+		uint32_t i = 0;
+
+		while (i < o->boots.n && o->boots.v[i].engine != e)
+			i++;
+		if (i == o->boots.n)
+			exclude(p, e);
+	}
+}
+
 static void link_sent(struct proc *proc, struct seen_run *r,
 		      const struct msg *m)
 {
@@ -241,8 +255,11 @@ static void link_sent(struct proc *proc, struct seen_run *r,
 		admit_sent(r, p, m);
 	else if (strcmp(proc->name, "transfer") == 0)
 		transfer_sent(r, p, m);
-	else if (m->type == M_exclude && strcmp(proc->name, "commit") == 0 &&
-		 m->exclude.engine < p->nfleet)
+	else if (strcmp(proc->name, "commit") != 0)
+		return;
+	else if (m->type == M_opened)
+		leave_out(p, &m->opened);
+	else if (m->type == M_exclude && m->exclude.engine < p->nfleet)
 		exclude(p, m->exclude.engine);
 }
 
