@@ -402,12 +402,14 @@ int io_create_once(int dirfd, const char *name, const void *p, size_t n,
 static int replace_link(int dirfd, const char *tmp, const char *name,
 			const char *target)
 {
+	char where[IO_WHERE_MAX];
 	int rc;
 
 	if (symlinkat(target, dirfd, tmp) == 0 &&
 	    renameat(dirfd, tmp, dirfd, name) == 0)
 		return 0;
-	rc = log_errno(E_IO, "point %s to %s", name, target);
+	rc = log_errno(E_IO, "point %s to %s", io_where(dirfd, name, where),
+		       target);
 	unlinkat(dirfd, tmp, 0);
 	return rc;
 }

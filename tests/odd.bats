@@ -227,7 +227,7 @@ under() {
 	mkdir "$T/b/current"
 	run --separate-stderr push "$T/two" --engine-timeout 2s
 	assert_equal "$status" 3
-	[[ $stderr == *" error engine b "*" swap: point current to "*"Is a directory"* ]]
+	[[ $stderr == *" error engine b "*" swap: point $T/b/current to "*"Is a directory"* ]]
 	assert_equal "$(serving a)" 2
 	ends "$(pid_of b)"
 	assert_equal "$status" 74
