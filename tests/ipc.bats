@@ -23,11 +23,13 @@ ipush() { push "$@" --transport cuda-ipc; }
 	run --separate-stderr ipush "$T/one" --bucket-size 512KiB
 	assert_success
 	assert_output --partial "version 1 published"
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 	run --separate-stderr ipush "$T/two" --bucket-size 512KiB \
 		--max-inflight-engine-groups 1
 	assert_success
-	holds a "$T/two" && holds b "$T/two"
+	holds a "$T/two"
+	holds b "$T/two"
 	assert_clean_runs
 }
 
@@ -93,7 +95,8 @@ ipush() { push "$@" --transport cuda-ipc; }
 	rm -f "$T/b.sock" "$T/b.sock.fd"
 	engine b
 	ipush "$T/one" >/dev/null 2>&1
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 }
 
 @test "I9 cuda-ipc: transfer killed under way is started again, with new buffers" {
@@ -107,7 +110,8 @@ ipush() { push "$@" --transport cuda-ipc; }
 	wait_for told acked
 	kill -KILL "$(head -n 1 "$(newest_run)/transfer.1")"
 	ends_with 0 push
-	holds a "$T/one" && holds b "$T/one"
+	holds a "$T/one"
+	holds b "$T/one"
 }
 
 @test "cuda-ipc: what it cannot do is refused before any engine is touched" {
