@@ -150,21 +150,22 @@ static void print_row(const struct fsm_table *t, size_t row, uint32_t crossed)
 	buf_release(&text);
 }
 
-/* Those that are crossed less often, and why; how many have no reason, or have
- * one and should not be crossed. */
-static size_t print_table(const struct fsm_table *t, const uint32_t *row)
+/* Those that are crossed less often, and why. */
+static void print_table(const struct fsm_table *t, const uint32_t *row,
+			uint32_t may, struct count_wrong *wrong)
 {
-	size_t often = 0, seldom = 0, never = 0, wrong = 0;
+	size_t often = 0, seldom = 0, never = 0;
 
 	for (size_t i = 0; i < t->nedges; i++) {
 		if (row_never(t, i)) {
 			never++;
-			wrong += row[i] > 0;
+			wrong->never += row[i] > may;
 		} else if (row[i] >= COUNT_OFTEN) {
 			often++;
 		} else {
 			seldom++;
-			wrong += row[i] < COUNT_FEW && !row_seldom(t, i);
+			wrong->seldom +=
+				row[i] < COUNT_FEW && !row_seldom(t, i);
 		}
 	}
 	printf("machine %-11s %3zu rows: %3zu crossed at least %d times, "
@@ -173,7 +174,6 @@ static size_t print_table(const struct fsm_table *t, const uint32_t *row)
 	for (size_t i = 0; i < t->nedges; i++)
 		if (row_never(t, i) || row[i] < COUNT_OFTEN)
 			print_row(t, i, row[i]);
-	return wrong;
 }
 
 static int by_name(const void *a, const void *b)
@@ -183,10 +183,10 @@ static int by_name(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-static size_t print_moves(const struct counts *c)
+static void print_moves(const struct counts *c, struct count_wrong *wrong)
 {
 	static struct count_move sorted[COUNT_MOVES];
-	size_t n = 0, wrong = 0;
+	size_t n = 0;
 
 	for (size_t i = 0; i < COUNT_MOVES; i++)
 		if (c->moves[i].crossed)
@@ -197,21 +197,21 @@ static size_t print_moves(const struct counts *c)
 		const char *why = move_seldom(sorted[i].name);
 		bool is_seldom = sorted[i].crossed < COUNT_OFTEN;
 
-		wrong += sorted[i].crossed < COUNT_FEW && !why;
+		wrong->seldom += sorted[i].crossed < COUNT_FEW && !why;
 		printf("  %8u %6u %6u  %s", sorted[i].crossed, sorted[i].before,
 		       sorted[i].after, sorted[i].name);
 		if (is_seldom && why)
 			printf("  (%s)", why);
 		printf("\n");
 	}
-	return wrong;
 }
 
-size_t counts_print(const struct counts *c)
+struct count_wrong counts_print(const struct counts *c, uint32_t may)
 {
-	size_t wrong = 0;
+	struct count_wrong wrong = { 0 };
 
 	for (int i = 0; i < COUNT_TABLES && c->edges[i].table; i++)
-		wrong += print_table(c->edges[i].table, c->edges[i].row);
-	return wrong + print_moves(c);
+		print_table(c->edges[i].table, c->edges[i].row, may, &wrong);
+	print_moves(c, &wrong);
+	return wrong;
 }

@@ -14,8 +14,8 @@
 #define COUNT_MOVES 512
 #define COUNT_NAME 80
 #define COUNT_OFTEN 100		/* each row and move, in the seeds of a check */
-#define COUNT_FEW 50		/* too few without a reason: what changes a row
-				 * here changes all that is drawn after it */
+#define COUNT_FEW 50		/* fewer need a reason; any change of weir
+				 * changes what is drawn, and so all counts */
 
 struct node;
 struct proc;
@@ -40,8 +40,11 @@ void count_crossed(uint32_t move);
 /* p dies in the step that has begun. */
 void count_death(const struct proc *p);
 void counts_add(struct counts *to, const struct counts *c);
-/* How many rows and moves are crossed too seldom without a reason, or although
- * rows.h says that they never are. */
-size_t counts_print(const struct counts *c);
+struct count_wrong {
+	size_t seldom;	/* rows and moves: fewer than COUNT_FEW, no reason */
+	size_t never;	/* rows: crossed, and rows.h says that none is */
+};
+/* `may`: how often a row that never is may be. */
+struct count_wrong counts_print(const struct counts *c, uint32_t may);
 
 #endif
