@@ -505,10 +505,12 @@ ACT(hook_swap)
 	engine_push(e, EN_DO_HOOK_SWAP);
 }
 
-ACT(hook_swap_failed)
+ACT(unpublish)
 {
-	engine_push(e, EN_DO_UNPUBLISH);
-	engine_fail(e, EN_SWAP, ev);
+	struct en_action *a = engine_push(e, EN_DO_UNPUBLISH);
+
+	a->code = ev->code;
+	snprintf(a->cause, sizeof a->cause, "%s", ev->cause ? ev->cause : "");
 }
 
 ACT(swapped)
@@ -564,8 +566,7 @@ static const struct fsm_edge gate_edges[] = {
 	ROW(EN_SWAPPING, EN_PUBLISH_FAILED, NULL, swap_failed, EN_PAUSED,
 	    NULL),
 	ROW(EN_SWAPPING, EN_HOOK_OK, NULL, swapped, EN_PAUSED, NULL),
-	ROW(EN_SWAPPING, EN_HOOK_FAILED, NULL, hook_swap_failed, EN_PAUSED,
-	    NULL),
+	ROW(EN_SWAPPING, EN_HOOK_FAILED, NULL, unpublish, EN_SWAPPING, NULL),
 	ROW(EN_SWAPPING, EN_LEASE_END, NULL, lapse, EN_SWAPPING, NULL),
 	LATER(EN_SWAPPING, EN_SWAP),
 	LATER(EN_SWAPPING, EN_RESUME),

@@ -92,7 +92,7 @@ enum en_do {
 	EN_DO_HOOK_SWAP,
 	EN_DO_HOOK_RESUME,
 	EN_DO_PUBLISH,		/* -> PUBLISHED, PUBLISH_FAILED */
-	EN_DO_UNPUBLISH,
+	EN_DO_UNPUBLISH,	/* for code, cause -> PUBLISH_FAILED with them */
 	EN_DO_LEASE,		/* (re)arm, lease_ms */
 	EN_DO_LEASE_OFF,
 	EN_DO_PAUSED,		/* the pause applies from here: its clock */

@@ -144,6 +144,23 @@ void shell_device_show(struct shell *sh, uint64_t version, shell_then_fn *then)
 	ask(sh, &m, m.show.seq, -1);
 }
 
+static void show_served(struct shell *sh, int rc)
+{
+	if (rc < 0)
+		sh->device.served(sh, rc);
+	else
+		shell_device_show(sh, sh->store.serving, sh->device.served);
+}
+
+void shell_device_restore(struct shell *sh, shell_then_fn *then)
+{
+	sh->device.served = then;
+	if (sh->device.mover && sh->conf->in_place && sh->store.serving)
+		install(sh, sh->store.serving, show_served);
+	else
+		show_served(sh, 0);
+}
+
 void shell_device_give_up(struct shell *sh)
 {
 	struct msg m = { .type = M_give_up };
@@ -155,18 +172,10 @@ void shell_device_give_up(struct shell *sh)
 
 /* ---- life ---- */
 
-static void show_served(struct shell *sh, int rc)
-{
-	if (rc < 0)
-		sh->device.opened(sh, rc);
-	else
-		shell_device_show(sh, sh->store.serving, sh->device.opened);
-}
-
 static void install_served(struct shell *sh, int rc)
 {
 	if (rc < 0 || sh->store.serving == 0)
-		sh->device.opened(sh, rc);
+		sh->device.served(sh, rc);
 	else
 		install(sh, sh->store.serving, show_served);
 }
@@ -180,7 +189,7 @@ void shell_device_open(struct shell *sh, shell_then_fn *then)
 		then(sh, 0);
 		return;
 	}
-	sh->device.opened = then;
+	sh->device.served = then;
 	rc = mover_start(&sh->device.mover, sh->loop, &mover_slot, &ops, sh);
 	if (rc < 0) {
 		then(sh, rc);

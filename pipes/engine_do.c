@@ -350,20 +350,25 @@ static void publish(struct shell *sh)
 	shell_device_replace(sh, sh->slot.version, publish_store);
 }
 
+/* On disk and on the device: now whoever asked may hear of it. */
 static void unpublished(struct shell *sh, int rc)
 {
 	if (rc < 0)
 		give_up(sh, rc);
+	shell_report(sh, EN_PUBLISH_FAILED,
+		     log_adopt_cause(-sh->undo.code, sh->undo.cause));
 }
 
-static void unpublish(struct shell *sh)
+static void unpublish(struct shell *sh, const struct en_action *why)
 {
 	int rc = store_unpublish(&sh->store, sh->before_swap);
 
+	sh->undo.code = why->code;
+	memcpy(sh->undo.cause, why->cause, sizeof sh->undo.cause);
 	if (rc < 0)
-		give_up(sh, rc);
+		unpublished(sh, rc);
 	else
-		shell_device_show(sh, sh->before_swap, unpublished);
+		shell_device_restore(sh, unpublished);
 }
 
 static void lease_end(void *arg)
@@ -604,7 +609,7 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 		publish(sh);
 		break;
 	case EN_DO_UNPUBLISH:
-		unpublish(sh);
+		unpublish(sh, a);
 		break;
 	case EN_DO_LEASE:
 		arm_lease(sh);

@@ -132,7 +132,7 @@ struct shell {
 		struct device_call *call;
 		uint64_t seq, install;	/* of the call; 0: none */
 		int dirfd;		/* that it was sent */
-		shell_then_fn *opened, *replaced;
+		shell_then_fn *served, *replaced;
 	} device;
 	struct seal_job seal;
 	struct make_job make;
@@ -144,6 +144,10 @@ struct shell {
 	int64_t paused_ns;		/* when the pause applied */
 	uint64_t pause_us;		/* length of the last one */
 	uint64_t before_swap;		/* version served until then */
+	struct {			/* why it is served again */
+		int code;
+		char cause[512];
+	} undo;
 
 	struct waiting *out;
 	uint32_t nout;
@@ -213,6 +217,8 @@ void shell_device_stage(struct shell *sh, uint64_t version,
 void shell_device_replace(struct shell *sh, uint64_t version,
 			  shell_then_fn *then);
 void shell_device_show(struct shell *sh, uint64_t version, shell_then_fn *then);
+/* What the store serves is offered again; in place it has to be loaded. */
+void shell_device_restore(struct shell *sh, shell_then_fn *then);
 /* An install fails soon, if there is one. */
 void shell_device_give_up(struct shell *sh);
 void shell_device_close(struct shell *sh);

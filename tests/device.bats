@@ -341,6 +341,64 @@ open_files() { find "/proc/$(mover_pid)/fd" | wc -l; }
 	maps d "$T/three" 3
 }
 
+# The hook that fails stops the mover, so that whoever does not wait for the
+# device is ahead of it.
+@test "device: after a failed on-swap nobody is resumed before the device is back" {
+	cat >"$T/swap.sh" <<-'END'
+	[ -e "$T/bad" ] || exit 0
+	rm "$T/bad"
+	kill -STOP "$(cat "$T/mover")"
+	echo stopped >"$T/stopped"
+	exit 1
+	END
+	engine a --device 0 --on-swap "sh '$T/swap.sh'" --on-resume \
+		"echo map | '$BUILD/tests/devclient' '$T/a' >>'$T/resumed' 2>&1"
+	mover_pid >"$T/mover"
+	dpush "$T/one"
+	: >"$T/resumed"
+	touch "$T/bad"
+	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --bucket-size 512KiB
+	wait_for test -s "$T/stopped"
+	sleep 0.5 # what is tested is that nothing happens
+	kill -CONT "$(mover_pid)"
+	ends_with 0 push
+	# Resumed with the first; the next try has swapped.
+	run grep -o "ok [12]" "$T/resumed"
+	assert_line --index 0 "ok 1"
+	assert_line --index 1 "ok 2"
+}
+
+# Nothing is asked any more of the engine, and it has done all of it.
+at_rest() {
+	[ "$(weir-status --registry "$T/registry" --json |
+		jq '.engines[0].paused')" = false ]
+}
+
+@test "device in place: after a failed on-swap the old version is loaded again" {
+	engine a --device 0 --in-place --on-swap "[ ! -e '$T/bad' ]"
+	touch "$T/bad"
+	run --separate-stderr push "$T/one" --engine-timeout 3s
+	assert_equal "$status" 3
+	wait_for at_rest
+	consumer c
+	tell c map "no .*no version is published"
+	rm "$T/bad"
+	dpush "$T/one" --weight-version 2
+	maps c "$T/one" 2
+	tell c release ok
+	touch "$T/bad"
+	run --separate-stderr push "$T/two" --engine-timeout 3s
+	assert_equal "$status" 3
+	assert_regex "$stderr" "engine a .*on-swap failed"
+	wait_for at_rest
+	maps c "$T/one" 2
+	tell c release ok
+	rm "$T/bad"
+	dpush "$T/three"
+	maps c "$T/three" 4
+}
+
 @test "device: what is on the device is hashed there: a byte that differs is found" {
 	WEIR_STANDIN_FAULT=bad-copy=3 engine a --device 0
 	run --separate-stderr push "$T/one"

@@ -254,7 +254,8 @@ sealed/pausing  hook-ok              -> sealed/paused pause-applies lease reply:
 sealed/paused   swap v=2 c=2         -> sealed/swapping publish
 sealed/swapping published            -> sealed/swapping hook-swap
 sealed/swapping cancel               -> sealed/swapping
-sealed/swapping hook-failed          -> idle/resuming unpublish refuse:swap:E_IO drop hook-resume
+sealed/swapping hook-failed          -> sealed/swapping unpublish
+sealed/swapping publish-failed       -> idle/resuming refuse:swap:E_IO drop hook-resume
 idle/resuming   hook-ok              -> idle/open lease-off pause-ends reply:cancel
 
 story the rename fails
