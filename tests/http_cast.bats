@@ -151,20 +151,28 @@ most_in_groups() {
 	[[ "$stderr" == *"loaded:  checked; servers compared: 2"* ]]
 }
 
-# fails TEXT [FAULT]: a push that ends so; nobody serves a part of it, and
+# fails PATTERN [FAULT]: a push that ends so; nobody serves a part of it, and
 # what it was in is ended and left.
 fails() {
 	: >"$T/calls"
 	WEIR_STANDIN_FAULT="${2:-}" try 2 --load-timeout 4s
-	[[ "$stderr" == *"engine a ("*"load: "*"$1"* ]] || echo "$stderr" >&2
-	[[ "$stderr" == *"engine a ("*"load: "*"$1"* ]]
+	# shellcheck disable=SC2053
+	[[ "$stderr" == *"engine a ("*"load: "*$1* ]] || {
+		echo "$stderr" >&2
+		false
+	}
 	assert_equal "$status" 2
 	run decided 2
 	assert_failure
 	is_kept_paused a
-	assert_equal "$(order | tail -n 2 | xargs)" "a end a destroy"
+	run order
+	assert_line "a end"
+	assert_line "a destroy"
 	faults a "/none none"
 }
+
+# Who comes first is a matter of how fast a mover starts.
+NEVER_FORMS="@(rank 0: the group of 2 did not form|its workers did not meet)"
 
 # An update can be begun again, and the group's name is free.
 mends() {
@@ -184,7 +192,7 @@ mends() {
 	# It says that it has joined, and has not.
 	faults a "POST:${JOIN[sglang]} status:200:{\"success\":true}" \
 		"POST:${LOAD[sglang]} silent"
-	fails "rank 0: the group of 2 did not form"
+	fails "$NEVER_FORMS"
 	faults a "POST:$BEGIN status:400:one~is~already~open"
 	fails "$BEGIN: 400: one is already open; it may have to be restarted"
 	faults a "POST:${LOAD[sglang]} status:400:partially"
@@ -200,7 +208,7 @@ mends() {
 	casting vllm a
 	publish 1
 	faults a "POST:${JOIN[vllm]} silent"
-	fails "rank 0: the group of 2 did not form"
+	fails "$NEVER_FORMS"
 	faults a "POST:${LOAD[vllm]} status:500:out~of~memory"
 	fails "${LOAD[vllm]}: 500: out of memory"
 	faults a "POST:${END[vllm]} status:500:no~layer 1"
@@ -257,10 +265,10 @@ dies_with_its_push() {
 	both dies_with_its_push
 }
 
-is_started_again() {
-	casting "$1" a
+@test "I9 cast: commit is killed and started again: published" {
+	casting vllm a
 	publish 1
-	hold_cast "$1" 2 weir-push --source "$T/v2" --fleet "$T/fleet.yaml" \
+	hold_cast vllm 2 weir-push --source "$T/v2" --fleet "$T/fleet.yaml" \
 		--registry "$T/$REGISTRY_DIR" "${OPTIONS[@]}"
 	kill -KILL "$(leftover_processes |
 		awk '$2 ~ /weir-commit$/ { print $1; exit }')"
@@ -268,10 +276,6 @@ is_started_again() {
 	ends_with 0 held
 	decided 2
 	got a 2
-}
-
-@test "I9 cast: commit is killed and started again: published" {
-	both is_started_again
 }
 
 # by_hand, and then the codes.
