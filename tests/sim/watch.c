@@ -260,11 +260,13 @@ static uint64_t seq_of(const struct msg *m)
 }
 
 /* Is it answered when its hook has ended, whatever has begun meanwhile?  A
- * swap if that is of the same run, whose swaps are all of one version. */
+ * swap if that is of the same run, whose swaps are all of one version, or if it
+ * is of what is served, and so changes nothing. */
 static bool is_of_gate(const struct seen_engine *e, const struct asked *a)
 {
 	if (a->type == M_swap)
-		return a->by.epoch == e->epoch && !e->closed;
+		return (a->by.epoch == e->epoch && !e->closed) ||
+		       a->version == e->said;
 	return a->type == M_pause || a->type == M_resume;
 }
 
