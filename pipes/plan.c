@@ -36,15 +36,24 @@ static int check_target(const char *name)
 			 name);
 }
 
+/* 1: another instance was faster. */
+static int create_once(struct io_stream *file)
+{
+	bool linked;
+	int rc = io_stream_create_once(file, &linked);
+
+	return rc == -E_AGAIN ? 1 : rc;
+}
+
 /* Builds the plan into a file named name.  s: the stage, for which the file
- * must not be there yet, and which may be interrupted; else NULL. */
+ * must not be there yet, and which may be interrupted; else NULL.
+ * Returns as create_once(). */
 static int write_plan(const struct plan_conf *conf, int dirfd, const char *name,
 		      struct stage *s, struct m_end *end)
 {
 	struct plan_input in;
 	struct io_stream file;
 	struct plan_output out = { &file, s ? go_on : NULL, s };
-	bool linked;
 	int rc = plan_input_open(&in, conf, s);
 
 	if (rc < 0)
@@ -56,7 +65,7 @@ static int write_plan(const struct plan_conf *conf, int dirfd, const char *name,
 	if (rc < 0)
 		io_stream_drop(&file);
 	else if (s)
-		rc = io_stream_create_once(&file, &linked);
+		rc = create_once(&file);
 	else
 		rc = io_stream_replace(&file);
 close_input:
@@ -101,7 +110,7 @@ static int prepare(struct stage *s)
 	if (faccessat(dirfd, PLAN_FILE, F_OK, 0) == 0)
 		return read_plan(&s->run, &p->end);
 	rc = write_plan(p->conf, dirfd, PLAN_FILE, s, &ours);
-	if (rc == -E_AGAIN && !stage_is_interrupted(s))
+	if (rc > 0)
 		return compare_plan(&s->run, &ours, &p->end);
 	if (rc < 0)
 		return rc;

@@ -45,10 +45,13 @@ static int copy_once(struct stage *s, int dirfd, const char *file)
 	if (rc < 0)
 		return rc;
 	rc = mover_run(&mover_source, out.fd, file, is_interrupted, s);
-	if (rc == 0)
-		return io_stream_create_once(&out, &linked);
-	io_stream_drop(&out);
-	return rc;
+	if (rc < 0) {
+		io_stream_drop(&out);
+		return rc;
+	}
+	rc = io_stream_create_once(&out, &linked);
+	/* Another instance was faster: its file is as good. */
+	return rc == -E_AGAIN ? 0 : rc;
 }
 
 static int tell_staged(struct stage *s, int dirfd, size_t rank, int64_t began)
@@ -72,9 +75,6 @@ static int take_into(struct stage *s, int dirfd, size_t rank, const char *file)
 
 	if (faccessat(dirfd, FILE_NAME, F_OK, 0) < 0)
 		rc = copy_once(s, dirfd, file);
-	/* Another instance was faster: its file is as good. */
-	if (rc == -E_AGAIN && !stage_is_interrupted(s))
-		rc = 0;
 	return rc < 0 ? rc : tell_staged(s, dirfd, rank, began);
 }
 

@@ -25,8 +25,8 @@
 bool plan_is_device(const char *source);
 bool plan_has_device(const struct opt_list *sources);
 /* Out are as many directories (opt_list_release()): of the device sources
- * those in the run of s, of the others they themselves.  The mover's failures;
- * -E_AGAIN if the stage is interrupted. */
+ * those in the run of s, of the others they themselves.  The mover's failures,
+ * -E_AGAIN among them: it could not be started, or the stage is interrupted. */
 int plan_take(struct stage *s, const struct opt_list *sources,
 	      struct opt_list *out);
 

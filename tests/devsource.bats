@@ -195,6 +195,11 @@ copy_list() {
 	trainer one
 	WEIR_LIBEXEC="$T" run --separate-stderr dpush one
 	one_line_error 69 "--source gpu: unavailable" "weir-move-source is not installed"
+	mkdir "$T/bin" && printf '#!/bin/sh\nexit 75\n' >"$T/bin/weir-move-source"
+	chmod +x "$T/bin/weir-move-source"
+	WEIR_LIBEXEC="$T/bin" run --separate-stderr dpush one
+	assert_equal "$status" 75
+	refute_regex "$stderr" "No such file"
 	WEIR_STANDIN_FAULT=no-device run --separate-stderr dpush one
 	one_line_error 69 "no CUDA device"
 	run --separate-stderr push "gpu:$T/none.json"
