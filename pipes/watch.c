@@ -347,27 +347,32 @@ static int take_registry(struct watch *w, const struct registry *found)
 	return begin(w);
 }
 
-static void lose_registry(struct watch *w)
+static void lose_registry(struct watch *w, const char *why)
 {
 	if (!w->has_reg)
 		return;
-	log_warn("registry %s went away: waiting for it", w->path);
+	log_warn("registry %s went away (%s): waiting for it", w->path, why);
 	registry_close(&w->reg);
 	w->has_reg = false;
 }
 
 /* What the path leads to now: a registry may be made later, moved away and
- * back, or restored in another directory. */
+ * back, or restored in another directory.  Once one was found, what cannot be
+ * read is one that is away: an empty mount point, a half restored copy. */
 static int find_registry(struct watch *w)
 {
+	bool is_known = w->id[0];
 	struct registry found;
+	int was = log_quiet_thread(is_known);
 	int rc = registry_look(&found, w->path);
 
+	log_quiet_thread(was);
 	if (rc == 0)
 		return take_registry(w, &found);
-	if (rc == -E_NOINPUT)
-		lose_registry(w);
-	return rc == -E_NOINPUT ? 0 : rc;
+	if (rc != -E_NOINPUT && !is_known)
+		return rc;
+	lose_registry(w, rc == -E_NOINPUT ? "not there" : log_cause());
+	return 0;
 }
 
 static int look_once(struct watch *w)

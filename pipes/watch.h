@@ -11,8 +11,9 @@
  * Decisions are the source, not the ledger, which may lag.  inotify only
  * makes it prompt: the registry is looked at every WATCH_TICK_MS as well, and
  * may be made after the watcher was started, moved away and back, or restored;
- * another one in its place ends the watcher (78).  It takes no lock and changes
- * nothing in the registry.
+ * another one in its place ends the watcher (78).  Until then a registry that
+ * was found once and cannot be read is away.  The watcher takes no lock and
+ * changes nothing in the registry.
  */
 #ifndef WEIR_WATCH_H
 #define WEIR_WATCH_H

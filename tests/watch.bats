@@ -164,6 +164,20 @@ no_commands() {
 	told_by w "1 2"
 }
 
+@test "watch: a registry that cannot be read for a while is away" {
+	publish
+	start w weir-watch --registry "$T/registry" --since 0
+	wait_for told_by w 1
+	# As the mount point may be, without what is mounted there.
+	chmod 755 "$T/registry"
+	wait_for contains "$T/w.err" "mode 0755"
+	chmod 700 "$T/registry"
+	publish
+	wait_for told_by w "1 2"
+	[ "$(grep -c "went away" "$T/w.err")" -eq 1 ]
+	ends_after_term
+}
+
 @test "watch: an aborted run is not told" {
 	publish
 	stop a TERM || true
