@@ -15,6 +15,7 @@ struct recover_item {
 	struct buf copy;	    /* a record that outlives its arena */
 	struct msg_arena arena;
 	struct engine *e;
+	char *cause;		   /* why there is no e */
 	bool decided, known, home; /* known: from attention, to be away */
 };
 
@@ -149,32 +150,49 @@ static int read_open(struct recover *r, const char *own_run)
 	return rc < 0 ? rc : registry_open_write(r->reg, &r->open.m);
 }
 
-int attention_append(struct buf *b, const struct engine *e,
-		     const struct m_opened_engine *who, bool decided)
+static int append(struct buf *b, const struct engine_goal *g,
+		  const struct m_opened_engine *who, bool decided,
+		  const char *cause)
 {
-	struct m_share *share = xcalloc(e->goal->nshares, sizeof *share);
+	struct m_share *share = xcalloc(g->nshares, sizeof *share);
 	struct msg m = { .type = M_attention };
 	int rc;
 
-	m.attention.run = slice_of(e->goal->run);
-	m.attention.epoch = e->goal->epoch;
-	m.attention.version = e->goal->version;
+	m.attention.run = slice_of(g->run);
+	m.attention.epoch = g->epoch;
+	m.attention.version = g->version;
 	if (decided) {
-		m.attention.content = e->goal->content;
+		m.attention.content = g->content;
 		m.attention.shares.v = share;
-		m.attention.shares.n = engine_goal_shares(e->goal, share);
+		m.attention.shares.n = engine_goal_shares(g, share);
 	}
 	m.attention.decided = decided;
 	m.attention.engine = *who;
-	m.attention.engine.held = e->live.held;
-	m.attention.engine.poisoned = e->live.poisoned;
-	m.attention.engine.grouped = e->live.grouped;
-	m.attention.engine.previous =
-		slice_of(e->live.previous ? e->live.previous : "");
-	m.attention.cause = slice_of(e->cause);
+	m.attention.cause = slice_of(cause);
 	rc = rec_append(b, &m);
 	free(share);
 	return rc;
+}
+
+int attention_append(struct buf *b, const struct engine *e,
+		     const struct m_opened_engine *who, bool decided)
+{
+	struct m_opened_engine now = *who;
+
+	now.held = e->live.held;
+	now.poisoned = e->live.poisoned;
+	now.grouped = e->live.grouped;
+	now.previous = slice_of(e->live.previous ? e->live.previous : "");
+	return append(b, e->goal, &now, decided, e->cause);
+}
+
+/* What was not home, as it was found. */
+static int keep(struct buf *b, const struct recover_item *it)
+{
+	log_warn("%s; it stays in attention", it->e ? it->e->cause : it->cause);
+	if (it->e)
+		return attention_append(b, it->e, &it->who, it->decided);
+	return append(b, &it->goal, &it->who, it->decided, it->cause);
 }
 
 /* Attention first: killed between the two, `open` is only tried again. */
@@ -184,12 +202,8 @@ static int settle(struct recover *r)
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < r->nitems; i++) {
-		struct recover_item *it = &r->item[i];
-
-		if (it->home)
-			continue;
-		log_warn("%s; it stays in attention", it->e->cause);
-		rc = attention_append(&b, it->e, &it->who, it->decided);
+		if (!r->item[i].home)
+			rc = keep(&b, &r->item[i]);
 	}
 	if (rc == 0)
 		rc = registry_attention_write(r->reg, buf_slice(&b));
@@ -283,6 +297,32 @@ static void find_places(struct recover *r, struct recover_item *it)
 	free(at);
 }
 
+/* What this host cannot reach, as a server without libcurl, is away: it must
+ * not keep the others from what they wait for. */
+static void open_engine(struct recover *r, uint32_t i)
+{
+	struct recover_item *it = &r->item[i];
+	int was;
+
+	it->goal.registry = it->registry;
+	it->goal.run = it->run;
+	it->goal.lease_ms = (uint64_t)r->engine_ms;
+	it->goal.model = "";
+	it->goal.token = r->how->token;
+	it->goal.abort_requests = r->how->abort_requests;
+	it->goal.rollback = r->how->rollback;
+	if (it->who.workers.n == 0)
+		find_places(r, it);
+	was = log_quiet_thread(1);
+	it->e = engine_add(&r->host, i, &it->who, &it->goal);
+	log_quiet_thread(was);
+	if (it->e)
+		r->left++;
+	else
+		it->cause = xasprintf("engine %.*s: %.600s",
+				      SLICE_ARG(it->who.name), log_cause());
+}
+
 /* Goals are lent to the engines: the items do not move any more. */
 static int ask_all(struct recover *r, struct loop *l)
 {
@@ -295,26 +335,15 @@ static int ask_all(struct recover *r, struct loop *l)
 	r->bring.cause = "the run was left open and is aborted";
 	r->bring.done = on_done;
 	r->bring.arg = r;
-	r->left = r->nitems;
-	for (uint32_t i = 0; i < r->nitems; i++) {
-		struct recover_item *it = &r->item[i];
-
-		it->goal.registry = it->registry;
-		it->goal.run = it->run;
-		it->goal.lease_ms = (uint64_t)r->engine_ms;
-		it->goal.model = "";
-		it->goal.token = r->how->token;
-		it->goal.abort_requests = r->how->abort_requests;
-		it->goal.rollback = r->how->rollback;
-		if (it->who.workers.n == 0)
-			find_places(r, it);
-		it->e = engine_add(&r->host, i, &it->who, &it->goal);
-		if (!it->e)
-			return -E_CONFIG;
-	}
 	for (uint32_t i = 0; i < r->nitems; i++)
-		bring_it(&r->bring, r->item[i].e, direction(&r->item[i]));
-	return 0;
+		open_engine(r, i);
+	if (r->left == 0)
+		return settle(r);
+	for (uint32_t i = 0; i < r->nitems; i++)
+		if (r->item[i].e)
+			bring_it(&r->bring, r->item[i].e,
+				 direction(&r->item[i]));
+	return 1;
 }
 
 int recover_start(struct recover *r, struct loop *l, const char *own_run)
@@ -328,8 +357,7 @@ int recover_start(struct recover *r, struct loop *l, const char *own_run)
 		return rc;
 	if (r->nitems == 0)
 		return r->has_open ? registry_open_remove(r->reg) : 0;
-	rc = ask_all(r, l);
-	return rc < 0 ? rc : 1;
+	return ask_all(r, l);
 }
 
 const struct engine *recover_poisoned(const struct recover *r, const char *name)
@@ -360,6 +388,7 @@ void recover_release(struct recover *r)
 		free(r->item[i].run);
 		free(r->item[i].place);
 		free(r->item[i].disk_dir);
+		free(r->item[i].cause);
 		buf_release(&r->item[i].copy);
 		msg_arena_release(&r->item[i].arena);
 	}

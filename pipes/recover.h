@@ -5,8 +5,9 @@
  * are cancelled, whatever our own fleet file says; its instance of commit is
  * counted on in `open` first, so that a late sender of that run is fenced
  * off.  `attention`: every engine in it is tried again.  Each to its
- * deadline; who is not home then is (still) in `attention`, durable before
- * `open` goes.  An engine that a newer run owns is nobody's concern here.
+ * deadline; who is not home then, or cannot be asked from this host, is
+ * (still) in `attention`, durable before `open` goes.  An engine that a newer
+ * run owns is nobody's concern here.
  */
 #ifndef WEIR_RECOVER_H
 #define WEIR_RECOVER_H

@@ -264,6 +264,22 @@ d resume"
 	[ ! -e "$T/registry/open" ]
 }
 
+@test "a host without libcurl: a server in attention keeps nobody else back" {
+	mkdir "$T/lib"
+	touch "$T/lib/libcurl.so.4" "$T/lib/libcurl-gnutls.so.4"
+	mixed a=sglang b=native
+	publish 1
+	faults a "POST:/update_weights_from_disk status:400"
+	try 2
+	[ -s "$T/registry/attention" ]
+	sed -i '/name: a$/,/workers/d' "$T/fleet.yaml"
+	LD_LIBRARY_PATH=$T/lib try 2
+	assert_success
+	assert_regex "$stderr" "engine a: libcurl, for HTTP: .*; it stays in attention"
+	run "$BUILD/weir-status" --registry "$T/registry"
+	assert_output --partial "attention  version 2"
+}
+
 @test "VF-10 a server restarted between load and decision is not published" {
 	mixed b=vllm
 	publish 1
