@@ -29,9 +29,9 @@
  * listed in modules_to_not_convert, by full name: vLLM compares whole names.
  *
  * Refused, E_DATA: a quantization_config (or compression_config) that is
- * there already, at whatever depth; NaN or infinity in a tensor to be quantised, named with row
- * and column; a tensor that has the name of a scale to be made; nothing to
- * quantise.
+ * there already and not null, at the top or in a text_config or llm_config;
+ * NaN or infinity in a tensor to be quantised, named with row and column; a
+ * tensor that has the name of a scale to be made; nothing to quantise.
  *
  * The same input gives the same bytes, whatever the number of threads and the
  * processor.  Memory: QUANT_BYTES for each thread, and about 200 bytes and

@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+#define ENTRY "quantization_config"
+
 /* A document on its way through; which one, is in json's callback. */
 struct edit {
 	const struct quant_all *a;
@@ -16,7 +18,9 @@ struct edit {
 	struct jsoncopy copy;
 	struct buf in, out;
 	unsigned depth;
-	unsigned skip_at; /* depth of a value that is left out; 0: none */
+	unsigned skip_at;  /* depth of a value that is left out; 0: none */
+	unsigned text_at;  /* depth of the keys of a text_config; 0: none */
+	const char *entry; /* a key that must be null, if its value is next */
 	bool in_metadata, has_metadata;
 };
 
@@ -86,7 +90,7 @@ static void add_kept(struct jsoncopy *c, const struct quant_names *kept)
 
 static void add_entry(struct jsoncopy *c, const struct quant_names *kept)
 {
-	jsoncopy_key(c, "quantization_config");
+	jsoncopy_key(c, ENTRY);
 	jsoncopy_event(c, JSON_OBJECT, SLICE(""));
 	jsoncopy_key(c, "activation_scheme");
 	jsoncopy_str(c, "dynamic");
@@ -103,6 +107,27 @@ static void add_entry(struct jsoncopy *c, const struct quant_names *kept)
 	jsoncopy_event(c, JSON_OBJECT_END, SLICE(""));
 }
 
+static const char *quant_entry(struct slice key)
+{
+	if (slice_eq(key, SLICE(ENTRY)))
+		return ENTRY;
+	return slice_eq(key, SLICE("compression_config")) ? "compression_config"
+							  : NULL;
+}
+
+/* Wrappers of a language model have its entry in its own part.  That of
+ * another part, as a vision tower, is about what stays as it is. */
+static void take_key(struct edit *e, struct slice key)
+{
+	if (slice_eq(key, SLICE("text_config")) ||
+	    slice_eq(key, SLICE("llm_config")))
+		e->text_at = e->depth + 1;
+	else if (e->depth < e->text_at)
+		e->text_at = 0;
+	if (e->depth == 1 || e->depth == e->text_at)
+		e->entry = quant_entry(key);
+}
+
 static int check_config(void *ctx, enum json_event ev, struct slice text)
 {
 	struct edit *e = ctx;
@@ -110,13 +135,14 @@ static int check_config(void *ctx, enum json_event ev, struct slice text)
 
 	if (rc < 0)
 		return rc;
-	/* Wrappers of a language model have theirs in text_config. */
-	if (ev == JSON_KEY && (slice_eq(text, SLICE("quantization_config")) ||
-			       slice_eq(text, SLICE("compression_config"))))
+	if (e->entry && ev != JSON_NULL)
 		return log_error(E_DATA,
-				 "%s has a %.*s: what is quantised already "
-				 "needs no --post-load fp8",
-				 e->name, SLICE_ARG(text));
+				 "%s has a %s: what is quantised already needs "
+				 "no --post-load fp8",
+				 e->name, e->entry);
+	e->entry = NULL;
+	if (ev == JSON_KEY)
+		take_key(e, text);
 	count(e, ev);
 	return 0;
 }
@@ -125,6 +151,14 @@ static int copy_config(void *ctx, enum json_event ev, struct slice text)
 {
 	struct edit *e = ctx;
 
+	if (e->entry) { /* its null */
+		e->entry = NULL;
+		return 0;
+	}
+	if (e->depth == 1 && ev == JSON_KEY && slice_eq(text, SLICE(ENTRY))) {
+		e->entry = ENTRY;
+		return 0;
+	}
 	if (e->depth == 1 && ev == JSON_OBJECT_END)
 		add_entry(&e->copy, &e->a->kept);
 	count(e, ev);

@@ -146,6 +146,11 @@ refuses() {
 		>"$T/bad/config.json"
 	refuses "config.json has a quantization_config"
 	right "$T/one" a
+	# Of nothing, or of a part that stays as it is.
+	echo '{"quantization_config": null, "a": 1, "text_config":
+		{"b": 2, "quantization_config": null}, "vision_config":
+		{"quantization_config": {"quant_method": "x"}}}' \
+		>"$T/one/config.json"
 	push "$T/one" >"$T/out" 2>&1
 	right "$T/one" a
 }

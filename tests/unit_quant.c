@@ -262,7 +262,9 @@ static void bad_config(const char *text, const char *part)
 
 static void test_config(void)
 {
-	bad_config("{\"quantization_config\":null}", "quantization_config");
+	bad_config("{\"quantization_config\":[]}", "quantization_config");
+	bad_config("{\"x\":{\"text_config\":{\"compression_config\":{}}}}",
+		   "compression_config");
 	bad_config("{\"compression_config\":{}}", "compression_config");
 	bad_config("{\"a\":1,}", "config.json: byte 7");
 	bad_config("[]", "expected an object, found an array");
