@@ -493,22 +493,25 @@ static int arm_adopt(struct shell *sh)
 }
 
 /* It stands in the answer to every probe. */
-static int check_path(const struct store *s)
+static int check_path(const char *path)
 {
-	if (msg_is_text(slice_of(s->path)))
+	if (msg_is_text(slice_of(path)))
 		return 0;
 	return log_error(E_USAGE,
 			 "--store %s: expected a path of UTF-8 without control "
 			 "characters",
-			 s->path);
+			 path);
 }
 
 static int open_store(struct shell *sh)
 {
-	int rc = store_open(&sh->store, sh->conf->store, sh->conf->keep);
+	int rc = check_path(sh->conf->store);
 
 	if (rc >= 0)
-		rc = check_path(&sh->store);
+		rc = store_open(&sh->store, sh->conf->store, sh->conf->keep);
+	/* Without links it may be another one. */
+	if (rc >= 0)
+		rc = check_path(sh->store.path);
 	if (rc >= 0)
 		rc = arm_adopt(sh);
 	if (rc < 0)

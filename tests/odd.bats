@@ -165,6 +165,15 @@ under() {
 	assert_equal "$(serving a)" 5
 }
 
+@test "a store whose path is no text is refused before it is made" {
+	local store="$T/"$'\xff'
+
+	run --separate-stderr weir-engine --name a --store "$store" \
+		--listen "ipc://$T/a.sock"
+	one_line_error 64 "--store" "expected a path of UTF-8"
+	assert_not_exist "$store"
+}
+
 @test "another user's registry lock, and one that cannot be written" {
 	need_root
 	checkpoint "$T/one" --size 256KiB --seed 1
