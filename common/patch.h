@@ -7,12 +7,12 @@
  *			n times: gap, the element's new bytes
  *
  * All integers little endian.  The first two travel as zstd frames and are
- * slime's; a position has 32 bits there, so that overwrite cannot say what
- * changed beyond 4 GiB.  sparse is weir's own and stands as it is: a gap is
- * the number of unchanged elements since the last changed one (or the
- * start), seven bits to the byte, low ones first, the top bit says that more
- * follow, no longer than needed.  It may be applied again: values are new
- * ones, as in overwrite and unlike in xor.
+ * slime's; positions and their count have 32 bits there, so that overwrite is
+ * not for a tensor of 4 GiB or more.  sparse is weir's own and stands as it
+ * is: a gap is the number of unchanged elements since the last changed one
+ * (or the start), seven bits to the byte, low ones first, the top bit says
+ * that more follow, no longer than needed.  It may be applied again: values
+ * are new ones, as in overwrite and unlike in xor.
  *
  * Tensors are handled in pieces; for sparse, pieces end between elements.
  * Reading is strict: what it accepts is exactly what writing makes.  Pure.
@@ -22,7 +22,7 @@
 
 #include "buf.h"
 
-#define PATCH_OVERWRITE_MAX	(UINT64_C(1) << 32)	/* bytes of a tensor */
+#define PATCH_OVERWRITE_MAX	(UINT64_C(1) << 32)	/* a tensor has fewer bytes */
 #define SPARSE_HEAD		16u	/* bytes before the first gap */
 
 enum patch_kind { PATCH_XOR, PATCH_OVERWRITE, PATCH_SPARSE, PATCH_NKINDS };

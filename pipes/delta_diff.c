@@ -111,7 +111,10 @@ static int join_tensors(struct diff *d)
 	return rc;
 }
 
-/* A position has 32 bits: all of the version then goes by xor. */
+/*
+ * A position has 32 bits, and so has their count, which 4 GiB that all differ
+ * would wrap: all of the version then goes by xor.
+ */
 static void choose_encoding(struct diff *d)
 {
 	struct source_iter it = { .s = &d->old };
@@ -119,7 +122,7 @@ static void choose_encoding(struct diff *d)
 
 	d->out.encoding = d->conf->encoding;
 	while (d->out.encoding == PATCH_OVERWRITE && source_next(&it, &t)) {
-		if (t.bytes <= PATCH_OVERWRITE_MAX)
+		if (t.bytes < PATCH_OVERWRITE_MAX)
 			continue;
 		d->out.encoding = PATCH_XOR;
 		log_warn("tensor \"%.*s\" has %llu bytes, beyond what "
