@@ -54,6 +54,16 @@ static inline int disk_file(const void *p, size_t n)
 	return file_with(fd, p, n);
 }
 
+/* A new directory, in memory where it can be: hundreds of files are synced. */
+static inline void new_root(char *path, size_t size, const char *name)
+{
+	snprintf(path, size, "/dev/shm/%s.XXXXXX", name);
+	if (!mkdtemp(path)) {
+		snprintf(path, size, "/tmp/%s.XXXXXX", name);
+		BUG_ON(!mkdtemp(path));
+	}
+}
+
 static inline int memory_file(const void *p, size_t n)
 {
 	return file_with(memfd_create("weir-test", MFD_CLOEXEC), p, n);

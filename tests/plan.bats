@@ -565,7 +565,8 @@ stage() {
 
 @test "BK-02 more buckets than a version may have: refused at once, with the count" {
 	checkpoint a=3
-	D=$(mktemp -d /dev/shm/weir-plan.XXXXXX)
+	D=$(mktemp -d /dev/shm/weir-plan.XXXXXX 2>/dev/null) ||
+		skip "no /dev/shm, where files may be that large"
 	cp "$T/c"/* "$D"
 	truncate -s 9223372036854775807 "$D/huge.txt"
 	run --separate-stderr timeout 120 weir-plan --source "$D" \

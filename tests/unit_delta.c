@@ -25,7 +25,7 @@
 #define TWO "deep/er/two.safetensors"
 #define BIG (DELTA_PIECE * 2 + 4096) /* bytes: several pieces */
 
-static char *root;
+static char root[64];
 
 static char *in_root(const char *name)
 {
@@ -300,12 +300,7 @@ int main(void)
 	static const unsigned encodings[] = { PATCH_XOR, PATCH_OVERWRITE,
 					      PATCH_SPARSE, DELTA_AUTO };
 
-	/* In memory, where it can be: hundreds of files are synced. */
-	root = xstrdup("/dev/shm/weir-unit-delta.XXXXXX");
-	if (!mkdtemp(root)) {
-		strcpy(root, "/tmp/weir-unit-delta.XXXXXX");
-		BUG_ON(!mkdtemp(root));
-	}
+	new_root(root, sizeof root, "weir-unit-delta");
 	make_checkpoint("v1", 0);
 	make_checkpoint("v2", 5);
 	for (size_t i = 0; i < COUNT(encodings); i++) {
@@ -315,6 +310,5 @@ int main(void)
 		test_apply_out_crashes(encodings[i]);
 	}
 	io_remove_tree(AT_FDCWD, root);
-	free(root);
 	return tap_done();
 }

@@ -23,7 +23,7 @@
 #define TENSOR 70000u
 #define REGISTRY "0123456789abcdef0123456789abcdef"
 
-static char root[64] = "/dev/shm/weir-unit-vdir.XXXXXX";
+static char root[64];
 static char disk[96], store_dir[96];
 static atomic_bool never;
 
@@ -447,7 +447,7 @@ int main(void)
 	static const unsigned encodings[] = { PATCH_XOR, PATCH_OVERWRITE };
 
 	log_quiet_thread(1);
-	BUG_ON(!mkdtemp(root));
+	new_root(root, sizeof root, "weir-unit-vdir");
 	snprintf(disk, sizeof disk, "%s/disk", root);
 	snprintf(store_dir, sizeof store_dir, "%s/store", root);
 	make_version(&one, "one", 1, 1);
