@@ -124,7 +124,8 @@ anon() { awk '/^RssAnon/ { print $2 }' "/proc/$1/status" 2>/dev/null; }
 	cmp "$T/t/model.safetensors" "$T/a/current/model.safetensors"
 	for stage in plan.1 transfer.1 a; do
 		echo "$stage: ${peak[$stage]:-not seen} KiB"
-		[ "${peak[$stage]:-0}" -le $(((32 + 32) * 1024)) ]
+		[ -n "${peak[$stage]:-}" ]
+		[ "${peak[$stage]}" -le $(((32 + 32) * 1024)) ]
 	done
 }
 

@@ -59,10 +59,10 @@ load cases
 	for step in begin attach finish ask_receipt; do
 		fake c silent=$step serving=1
 		fleet a c
-		run --separate-stderr push "$T/two" --engine-timeout 2s \
-			--load-timeout 2s
+		run --separate-stderr push "$T/two" --engine-timeout 5s \
+			--load-timeout 5s
 		refused 1 "engine c" "$step"
-		aborted 1 c 0.5 30
+		aborted 1 c 0 30
 		still_one a
 		stop c
 	done

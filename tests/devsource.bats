@@ -68,10 +68,12 @@ copy_list() {
 	run --separate-stderr dpush one
 	assert_success
 	assert_output --partial "version 1 published"
-	has a "$T/one/same" && has b "$T/one/same"
+	has a "$T/one/same"
+	has b "$T/one/same"
 	run --separate-stderr dpush two --max-inflight-engine-groups 1
 	assert_success
-	has a "$T/two/same" && has b "$T/two/same"
+	has a "$T/two/same"
+	has b "$T/two/same"
 	assert_clean_runs
 	run find "$T/run" -name sources
 	assert_output ""

@@ -13,7 +13,7 @@ load fleet
 	# shellcheck disable=SC2016 # of the script
 	echo 'kill $(jobs -p); wait || :' >>"$T/script"
 	cd "$T"
-	timeout 60 bash -euo pipefail "$T/script" >"$T/out" 2>"$T/err" \
+	timeout 600 bash -euo pipefail "$T/script" >"$T/out" 2>"$T/err" \
 		</dev/null || fail "$(cat "$T/out" "$T/err")"
 	contains "$T/out" "version 1 published: 2 engines"
 	cmp "$T/ckpt/model.safetensors" "$T/rollout-1/current/model.safetensors"

@@ -204,6 +204,7 @@ refuses() {
 	ends_with 0 p
 	grep -q '"l.up_proj.weight_scale_inv"' "$T/a/current/model.safetensors"
 	echo "peak: $peak KiB"
+	[ "$peak" -gt 0 ]
 	[ "$peak" -le $(((3 + 32) * 1024)) ]
 }
 

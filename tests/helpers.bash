@@ -24,7 +24,7 @@ load /usr/lib/bats/bats-file/load.bash
 
 SRC=${SRC:-$(cd "$BATS_TEST_DIRNAME/.." && pwd)}
 BUILD=${BUILD:-$SRC/build}
-WAIT_SECONDS=${WAIT_SECONDS:-240}	# of wait_for; generous: a bound, no pace
+WAIT_SECONDS=${WAIT_SECONDS:-120}	# of wait_for; generous: a bound, no pace
 export SRC BUILD
 
 setup() { common_setup; }

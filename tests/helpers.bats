@@ -16,6 +16,19 @@ is_sleep() { [ "$(cat "/proc/$1/comm")" = sleep ]; }
 	wait_for is_dead "$!"
 }
 
+@test "so does one whose test directory is below the test's" {
+	WEIR_TEST_DIR=${T}x setsid sleep 100 >/dev/null 2>&1 3>&- &
+	STARTED+=("$!")
+	wait_for is_sleep "$!"
+	assert_nothing_left
+	WEIR_TEST_DIR=$T/fleet setsid sleep 100 >/dev/null 2>&1 3>&- &
+	wait_for is_sleep "$!"
+	WAIT_SECONDS=1 run assert_nothing_left
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"left behind: process $! sleep 100"* ]]
+	wait_for is_dead "$!"
+}
+
 @test "so does the grandchild of a process that was started" {
 	start parent sh -c 'sleep 100 & wait'
 	wait_for contains "/proc/$LAST_PID/task/$LAST_PID/children" " "
@@ -125,7 +138,7 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$T/run/s"
 # In front of && a failure ends nothing, and run waits in a subshell, for what
 # is no child of that.
 @test "no suite has an assertion that cannot fail" {
-	local one='(holds|same|cmp|contains|decided|assert_[a-z_]+|\[)'
+	local one='(has|holds|same|cmp|contains|decided|assert_[a-z_]+|\[)'
 
 	run grep -nE -e "^	+$one [^|]* && $one " \
 		-e '^	+run [^|]*wait [^|]*pid' "$SRC"/tests/*.bats

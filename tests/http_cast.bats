@@ -151,11 +151,11 @@ most_in_groups() {
 	[[ "$stderr" == *"loaded:  checked; servers compared: 2"* ]]
 }
 
-# fails PATTERN [FAULT]: a push that ends so; nobody serves a part of it, and
-# what it was in is ended and left.
+# fails PATTERN [FAULT [OPTION]...]: a push that ends so; nobody serves a part
+# of it, and what it was in is ended and left.
 fails() {
 	: >"$T/calls"
-	WEIR_STANDIN_FAULT="${2:-}" try 2 --load-timeout 4s
+	WEIR_STANDIN_FAULT="${2:-}" try 2 "${@:3}"
 	# shellcheck disable=SC2053
 	[[ "$stderr" == *"engine a ("*"load: "*$1* ]] || {
 		echo "$stderr" >&2
@@ -170,6 +170,9 @@ fails() {
 	assert_line "a destroy"
 	faults a "/none none"
 }
+
+# hangs PATTERN [FAULT]: only its deadline ends it.
+hangs() { fails "$1" "${2:-}" --load-timeout 4s; }
 
 # Who comes first is a matter of how fast a mover starts.
 NEVER_FORMS="@(rank 0: the group of 2 did not form|its workers did not meet)"
@@ -188,18 +191,18 @@ mends() {
 	faults a "POST:${JOIN[sglang]} status:400:no~free~port"
 	fails "${JOIN[sglang]}: 400: no free port"
 	faults a "POST:${JOIN[sglang]} silent"
-	fails "its workers did not meet at the store: 0 of 1 came"
+	hangs "its workers did not meet at the store: 0 of 1 came"
 	# It says that it has joined, and has not.
 	faults a "POST:${JOIN[sglang]} status:200:{\"success\":true}" \
 		"POST:${LOAD[sglang]} silent"
-	fails "$NEVER_FORMS"
+	hangs "$NEVER_FORMS"
 	faults a "POST:$BEGIN status:400:one~is~already~open"
 	fails "$BEGIN: 400: one is already open; it may have to be restarted"
 	faults a "POST:${LOAD[sglang]} status:400:partially"
 	fails "${LOAD[sglang]}: 400: partially"
 	faults a "POST:${END[sglang]} 200fail 1"
 	fails "${END[sglang]}: 200:"
-	fails "${LOAD[sglang]}: no answer" broadcast-hang
+	hangs "${LOAD[sglang]}: no answer" broadcast-hang
 	fails "rank 0: " async-error
 	mends
 }
@@ -208,7 +211,7 @@ mends() {
 	casting vllm a
 	publish 1
 	faults a "POST:${JOIN[vllm]} silent"
-	fails "$NEVER_FORMS"
+	hangs "$NEVER_FORMS"
 	faults a "POST:${LOAD[vllm]} status:500:out~of~memory"
 	fails "${LOAD[vllm]}: 500: out of memory"
 	faults a "POST:${END[vllm]} status:500:no~layer 1"

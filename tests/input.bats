@@ -293,7 +293,6 @@ SECOND=model-00002-of-00003.safetensors
 # changed COMMAND...: run between opening the source and opening its files.
 changed() {
 	"$FIXTURES/mkbad.py" good "$T/c"
-	rm -f "$T/out"
 	mkfifo "$T/go"
 	rm -f "$T/out" # of the one before
 	"$BUILD/tests/srcdump" --wait "$T/c" <"$T/go" >"$T/out" 2>&1 3>&- &

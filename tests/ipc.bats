@@ -133,7 +133,7 @@ mutant() {
 	WEIR_STANDIN_PAUSE_US=$3 WEIR_MUTANT=$4 engine b
 	WEIR_STANDIN_PAUSE_US=$2 WEIR_MUTANT=$1 run --separate-stderr \
 		ipush "$T/one" --bucket-size 64KiB --max-inflight-buckets 8 \
-		--load-timeout 10s
+		--load-timeout 30s
 	stop b
 }
 

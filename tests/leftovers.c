@@ -8,10 +8,10 @@
  *		what it has open, mapped files and threads, sorted
  *
  * DIR is a test's own: run directories, registries, temporary files and
- * sockets are below it, and its processes have WEIR_TEST_DIR=DIR.  A socket
- * is none while somebody listens.  In STORE, of an engine that is in no run,
- * nothing may be staged.  Of PID it is known that it lives.  Nothing of weir's
- * has a name in /dev/shm.
+ * sockets are below it, and its processes have WEIR_TEST_DIR=DIR, or a
+ * directory below DIR.  A socket is none while somebody listens.  In STORE, of
+ * an engine that is in no run, nothing may be staged.  Of PID it is known that
+ * it lives.  Nothing of weir's has a name in /dev/shm.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -145,9 +145,12 @@ static bool is_marked(const char *pid)
 {
 	static char env[ENVIRON_MAX];
 	ssize_t n = slurp(pid, "environ", env, sizeof env);
+	size_t len = strlen(mark);
 
 	for (ssize_t at = 0; at < n; at += (ssize_t)strlen(env + at) + 1)
-		if (strcmp(env + at, mark) == 0)
+		if (strncmp(env + at, mark, len) == 0 &&
+		    (env[at + (ssize_t)len] == '\0' ||
+		     env[at + (ssize_t)len] == '/'))
 			return true;
 	return false;
 }

@@ -234,7 +234,7 @@ under() {
 	base a b
 	rm "$T/b/current"
 	mkdir "$T/b/current"
-	run --separate-stderr push "$T/two" --engine-timeout 2s
+	run --separate-stderr push "$T/two" --engine-timeout 5s
 	assert_equal "$status" 3
 	[[ $stderr == *" error engine b "*" swap: point $T/b/current to "*"Is a directory"* ]]
 	assert_equal "$(serving a)" 2
@@ -252,7 +252,7 @@ under() {
 @test "a version's place that is taken: the swap fails, named; the old one served" {
 	base a
 	mkdir -p "$T/a/versions/000002/in-the-way"
-	run --separate-stderr push "$T/two" --engine-timeout 2s
+	run --separate-stderr push "$T/two" --engine-timeout 5s
 	assert_equal "$status" 3
 	one_error "engine a" swap versions/000002 "Directory not empty"
 	assert_equal "$(serving a)" 1

@@ -1,5 +1,5 @@
 /*
- * Worlds that are made for what seldom happens: three of four seeds aim at one
+ * Worlds that are made for what seldom happens: six of seven seeds aim at one
  * row or some rows of a machine each, in turn.  What is drawn stays as it is,
  * but for the faults and settings that make that moment likely.
  */
@@ -411,6 +411,9 @@ static uint32_t who(const struct moment *m, uint32_t engine)
 static void place(struct rng *r, const struct aim *a, size_t i, uint32_t engine)
 {
 	const struct moment *m = &a->at[i];
+	int64_t when = moment(r, m), len = length(r, m);
+	uint64_t steps = rng_below(r, m->kind == FAULT_DISK ? AIMED_WRITES
+							    : AIMED_STEPS);
 
 	world.fault[i] = (struct fault){
 		.kind = m->kind,
@@ -423,10 +426,9 @@ static void place(struct rng *r, const struct aim *a, size_t i, uint32_t engine)
 		.cut = m->how & LINK_	? CUT_LINK
 		       : m->how & WIRE_ ? CUT_ENGINE
 					: CUT_ANY,
-		.steps = rng_below(r, m->kind == FAULT_DISK ? AIMED_WRITES
-							    : AIMED_STEPS),
-		.when = moment(r, m),
-		.len = length(r, m),
+		.steps = steps,
+		.when = when,
+		.len = len,
 	};
 }
 
