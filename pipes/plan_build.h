@@ -35,7 +35,7 @@
 struct plan_input {
 	struct fleet fleet;		/* staged kinds first */
 	bool is_again;
-	struct plan_again again;	/* instead of ranks and together */
+	struct plan_again again;	/* instead of ranks */
 	struct opt_list sources;	/* directories; see plan_take.h */
 	struct ranks ranks;
 	struct together together;

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "pipes/limits.h"
 #include "pipes/plan_build.h"
+#include "pipes/plan_cast.h"
 #include "pipes/plan_take.h"
 #include "pipes/transport.h"
 
@@ -330,6 +331,8 @@ int plan_input_open(struct plan_input *in, const struct plan_conf *conf,
 		rc = open_source(in, conf, s);
 	if (rc == 0 && in->is_again)
 		rc = check_engines(in, in->again.old.nranks);
+	if (rc == 0 && in->is_again && in->is_cast)
+		rc = plan_cast_check(&in->again, &in->together);
 	if (rc == 0)
 		rc = check_paths(in);
 	if (rc < 0)

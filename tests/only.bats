@@ -90,6 +90,32 @@ lagging_b() {
 	assert_file_contains "$T/out" "version 1 joined"
 }
 
+# plan_for_a OPTION...: published to a, in buckets of that plan.
+plan_for_a() {
+	fleet a
+	push "$T/one" "$@" >/dev/null 2>&1
+}
+
+# The same for a server that takes bucket by bucket.
+cast_again() {
+	printf 'engines:\n  - {name: s, kind: sglang, url: "http://[::1]:9"}\n' \
+		>"$T/fleet.yaml"
+	run --separate-stderr weir-plan --only s --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --transport nccl --dry-run
+}
+
+@test "BK-04 --only: a group in two buckets is not broadcast to a server" {
+	python3 "$SRC/tests/fixtures/mktensors.py" "$T/one" \
+		l.gate_proj.weight:F32:40000 l.up_proj.weight:F32:40000
+	engine a
+	plan_for_a --bucket-size 200000
+	cast_again
+	one_line_error 78 '"l.{gate,up}_proj"' "two buckets of version 1"
+	plan_for_a --bucket-size 400000
+	cast_again
+	assert_success
+}
+
 @test "--only: from a peer's store when the source has gone on, else 66" {
 	lagging_b
 	cp -r "$T/two" "$T/kept"
