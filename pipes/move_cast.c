@@ -166,12 +166,13 @@ static void fail(struct move *m, struct cast *c, int rc)
 	free_cast(m, c);
 }
 
-/* Then it is freed when the device has finished with it. */
+/* Then it is freed when the device has finished with it.  Of what others have
+ * mapped only they know when that is: if none says so, at our end. */
 static bool is_on_device(const struct cast *c)
 {
 	if (c->state == CAST_UNLOADS)
 		return c->queued > c->done;
-	return c->state == CAST_LOADS || c->state == CAST_FLIES;
+	return c->state != CAST_WAITS;
 }
 
 void move_drop_casts(struct move *m, const struct group *g, int code,
