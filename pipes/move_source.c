@@ -19,8 +19,9 @@ struct chunk {
 	char *p;
 	bool is_pinned;
 	void *stream;
-	uint64_t at; /* in the file */
-	size_t n;    /* 0: nothing */
+	uint32_t tensor; /* the first in it */
+	uint64_t at;	 /* in the file */
+	size_t n;	 /* 0: nothing */
 };
 
 struct take {
@@ -214,15 +215,20 @@ static int begin_file(struct take *t)
 /* ---- copies ---- */
 
 /* Ordinary memory is copied to before this returns. */
-static int copy(struct chunk *c, const void *from, size_t n)
+static int copy(const struct devsource_tensor *of, struct chunk *c,
+		const void *from, size_t n)
 {
-	int rc;
+	int rc, was = log_quiet_thread(1);
 
 	watchdog_set("the beginning of a copy", MOVE_SOURCE_CALL_MS);
 	rc = gpu_copy(c->stream, c->p + c->n, from, n);
 	watchdog_clear();
+	log_quiet_thread(was);
 	c->n += n;
-	return rc;
+	if (rc < 0)
+		return log_error(-rc, "tensor \"%s\": %s", of->name,
+				 log_cause());
+	return 0;
 }
 
 /* As many bytes as fit, of as many tensors. */
@@ -232,6 +238,7 @@ static int fill(struct take *t, struct chunk *c)
 	int rc = 0;
 
 	c->at = t->at;
+	c->tensor = t->tensor;
 	while (rc == 0 && c->n < MOVE_SOURCE_CHUNK && t->tensor < s->n) {
 		const struct devsource_tensor *of = &s->tensor[t->tensor];
 		uint64_t left = of->bytes - t->byte;
@@ -240,7 +247,7 @@ static int fill(struct take *t, struct chunk *c)
 		const char *base = t->base[of->base];
 
 		if (n > 0)
-			rc = copy(c, base + of->offset + t->byte, n);
+			rc = copy(of, c, base + of->offset + t->byte, n);
 		t->byte += n;
 		t->at += n;
 		if (t->byte == of->bytes) {
@@ -251,6 +258,20 @@ static int fill(struct take *t, struct chunk *c)
 	return rc;
 }
 
+static int wait_for(const struct take *t, const struct chunk *c)
+{
+	int rc, was = log_quiet_thread(1);
+
+	watchdog_set("the end of a copy", MOVE_SOURCE_CALL_MS);
+	rc = gpu_stream_wait(c->stream);
+	watchdog_clear();
+	log_quiet_thread(was);
+	if (rc < 0)
+		return log_error(-rc, "tensor \"%s\" or one after it: %s",
+				 t->source.tensor[c->tensor].name, log_cause());
+	return 0;
+}
+
 /* What is on its way into the chunk has come, and is in the file. */
 static int land(const struct take *t, struct chunk *c)
 {
@@ -258,9 +279,7 @@ static int land(const struct take *t, struct chunk *c)
 
 	if (c->n == 0)
 		return 0;
-	watchdog_set("the end of a copy", MOVE_SOURCE_CALL_MS);
-	rc = gpu_stream_wait(c->stream);
-	watchdog_clear();
+	rc = wait_for(t, c);
 	if (rc == 0)
 		rc = io_pwrite_full(t->fd, c->p, c->n, (off_t)c->at);
 	c->n = 0;
@@ -284,15 +303,18 @@ static int copy_all(struct take *t)
 	return rc;
 }
 
+/* Of two failures the first is told. */
 static int take_all(struct take *t)
 {
-	int end, rc = open_device(t);
+	int end, was, rc = open_device(t);
 
 	if (rc == 0)
 		rc = begin_file(t);
 	if (rc == 0)
 		rc = copy_all(t);
+	was = log_quiet_thread(rc < 0);
 	end = close_device(t);
+	log_quiet_thread(was);
 	return rc < 0 ? rc : end;
 }
 
