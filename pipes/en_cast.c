@@ -297,7 +297,7 @@ static bool is_done(const struct http_cast *c, const struct http_reply *r)
 		return r->rc == 0 && r->status == 404 &&
 		       nccl_may_lack(c->g.call);
 	d = doc_parse(r->body);
-	done = nccl_says_done(kind_of(c), d);
+	done = nccl_says_done(kind_of(c), c->g.call, d);
 	doc_free(d);
 	return done;
 }

@@ -151,8 +151,20 @@ bool nccl_may_lack(enum nccl_call c)
 	return c != NC_JOIN && c != NC_LOAD;
 }
 
-bool nccl_says_done(enum engine_kind kind, const struct doc *body)
+/* SGLang's answers around an update were not seen: it has done what it does not
+ * say that it has failed to do. */
+static bool says_no_failure(const struct doc *body)
 {
+	const struct doc *success = doc_at(body, "success");
+
+	return (!success || doc_is_true(success)) && !doc_at(body, "error");
+}
+
+bool nccl_says_done(enum engine_kind kind, enum nccl_call c,
+		    const struct doc *body)
+{
+	if (kind == ENGINE_SGLANG && (c == NC_BEGIN || c == NC_END))
+		return says_no_failure(body);
 	if (kind == ENGINE_SGLANG)
 		return doc_is_true(doc_at(body, "success"));
 	return doc_text(doc_at(body, "message")) && !doc_at(body, "error");

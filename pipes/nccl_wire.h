@@ -81,8 +81,9 @@ struct nccl_ask {
 bool nccl_sums_first(enum engine_kind kind);
 /* Older engines lack it. */
 bool nccl_may_lack(enum nccl_call c);
-/* Does the body of an answer to any of them say that it is done? */
-bool nccl_says_done(enum engine_kind kind, const struct doc *body);
+/* Does the body of an answer of status 200 say that it is done? */
+bool nccl_says_done(enum engine_kind kind, enum nccl_call c,
+		    const struct doc *body);
 const char *nccl_call_path(enum engine_kind kind, enum nccl_call c);
 /* Writes the members of the body: inside of an object. */
 void nccl_call_body(enum engine_kind kind, enum nccl_call c,

@@ -134,23 +134,32 @@ static void test_alignment(void)
 
 /* ---- calls ---- */
 
-static void check_answer(enum engine_kind kind, const char *body, bool want)
+static void check_answer(enum engine_kind kind, enum nccl_call c,
+			 const char *body, bool want)
 {
 	struct doc *d = doc_parse(slice_of(body));
 
-	ok(nccl_says_done(kind, d) == want, "%s", body);
+	ok(nccl_says_done(kind, c, d) == want, "%s", body);
 	doc_free(d);
 }
 
 static void test_answers(void)
 {
-	check_answer(ENGINE_SGLANG, "{\"success\":true}", true);
-	check_answer(ENGINE_SGLANG, "{\"success\":false}", false);
-	check_answer(ENGINE_SGLANG, "{\"message\":\"all is well\"}", false);
-	check_answer(ENGINE_VLLM, "{\"message\":\"Weights updated\"}", true);
-	check_answer(ENGINE_VLLM, "{\"message\":\"no\",\"error\":{}}", false);
-	check_answer(ENGINE_VLLM, "{}", false);
-	check_answer(ENGINE_VLLM, "<html>", false);
+	check_answer(ENGINE_SGLANG, NC_LOAD, "{\"success\":true}", true);
+	check_answer(ENGINE_SGLANG, NC_LOAD, "{\"success\":false}", false);
+	check_answer(ENGINE_SGLANG, NC_LOAD, "{\"message\":\"all is well\"}",
+		     false);
+	check_answer(ENGINE_VLLM, NC_LOAD, "{\"message\":\"Weights updated\"}",
+		     true);
+	check_answer(ENGINE_VLLM, NC_LOAD, "{\"message\":\"no\",\"error\":{}}",
+		     false);
+	check_answer(ENGINE_VLLM, NC_LOAD, "{}", false);
+	check_answer(ENGINE_VLLM, NC_LOAD, "<html>", false);
+	check_answer(ENGINE_SGLANG, NC_BEGIN, "", true);
+	check_answer(ENGINE_SGLANG, NC_END, "{\"message\":\"ended\"}", true);
+	check_answer(ENGINE_SGLANG, NC_END, "{\"success\":false}", false);
+	check_answer(ENGINE_SGLANG, NC_END, "{\"error\":{}}", false);
+	check_answer(ENGINE_VLLM, NC_END, "{}", false);
 	ok(nccl_sums_first(ENGINE_VLLM) && !nccl_sums_first(ENGINE_SGLANG),
 	   "vLLM warms up");
 	ok(!nccl_may_lack(NC_JOIN) && !nccl_may_lack(NC_LOAD) &&
