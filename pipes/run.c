@@ -419,15 +419,15 @@ static bool sweep_sockets(const struct run *r, enum stage_id id)
 	return dead;
 }
 
-/* What killed instances left behind.  Endpoints and sources go only when the
- * run is over: before that a new instance may be announcing itself, and may
- * read. */
+/* What killed instances left behind.  Endpoints go only when the run is over:
+ * before that a new instance may be announcing itself.  Sources go with the
+ * verdict: a run that was killed whole may be started again, and reads. */
 static void sweep(const struct run *r, bool is_over)
 {
 	char name[FILE_NAME_MAX];
 
 	io_sweep_tmp(r->dirfd);
-	if (is_over)
+	if (run_has_ended(r))
 		io_remove_tree(r->dirfd, RUN_SOURCES);
 	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++) {
 		if (!sweep_sockets(r, id) || !is_over)
