@@ -33,14 +33,15 @@ static bool is_interrupted(const void *stage)
 	return stage_is_interrupted(stage);
 }
 
-/* What an instance that was killed had begun is worth nothing. */
+/* What an instance that was killed had begun is worth nothing; what one that
+ * runs has, is its own. */
 static int copy_once(struct stage *s, int dirfd, const char *file)
 {
 	struct io_stream out;
 	bool linked;
-	int rc = io_remove_below(dirfd);
+	int rc = io_sweep_tmp(dirfd);
 
-	if (rc == 0)
+	if (rc >= 0)
 		rc = io_stream_open(&out, dirfd, FILE_NAME);
 	if (rc < 0)
 		return rc;

@@ -151,6 +151,13 @@ static void look_for_upstream(struct stage *s)
 		dial(s, endpoint);
 }
 
+static int fenced_off(const struct stage *s)
+{
+	return log_error(E_FENCED,
+			 "instance %u of %s is fenced off: a newer one runs",
+			 s->run.instance, log_name());
+}
+
 /* The facts on disk: are we the newest, is there a verdict, has upstream
  * started again? */
 static void look(struct stage *s)
@@ -158,11 +165,7 @@ static void look(struct stage *s)
 	if (s->priv->left)
 		return;
 	if (run_is_superseded(&s->run)) {
-		log_error(E_FENCED,
-			  "instance %u of %s is fenced off: a newer "
-			  "one runs",
-			  s->run.instance, log_name());
-		stage_leave(s, err_exit_code(-E_FENCED));
+		stage_leave(s, err_exit_code(fenced_off(s)));
 		return;
 	}
 	stage_look_for_verdict(s);
@@ -436,14 +439,19 @@ static int begin(struct stage *s)
 	return 0;
 }
 
-/* Ended before it began: the next stage and restarts must know. */
+/* Ended before it began: the next stage and restarts must know.  Not of one
+ * that a newer one replaces: the run is that one's. */
 static int end_early(struct stage *s, int rc)
 {
 	struct stage_priv *p = s->priv;
+	bool entered = s->run.instance > 0;
+	bool replaced = rc < 0 && entered && run_is_superseded(&s->run);
 
+	if (replaced)
+		rc = fenced_off(s);
 	if (rc < 0)
 		p->code = err_exit_code(rc);
-	if (s->run.instance > 0 && stage_nothing_opened(s))
+	if (entered && !replaced && stage_nothing_opened(s))
 		stage_end_early(s, p->code);
 	if (p->has[DOWN])
 		handoff_put_fail(p->code, log_cause());
