@@ -40,6 +40,7 @@ struct area {
 
 struct ncclComm {
 	struct area *area;
+	char at[64]; /* where it was found: there while rank 0 lives */
 	pthread_t init;
 	unsigned char uuid[16];
 	unsigned rank, world;
@@ -81,16 +82,14 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *out)
 	return ncclSuccess;
 }
 
-static struct area *map_area(const ncclUniqueId *id)
+static struct area *map_area(const ncclUniqueId *id, char path[64])
 {
-	char path[64];
 	struct id where;
 	void *p;
 	int fd;
 
 	memcpy(&where, id->internal, sizeof(where));
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)where.pid,
-		 where.fd);
+	snprintf(path, 64, "/proc/%d/fd/%d", (int)where.pid, where.fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
@@ -102,7 +101,16 @@ static struct area *map_area(const ncclUniqueId *id)
 
 static bool is_over(struct ncclComm *c)
 {
-	return atomic_load(&c->is_ended) || atomic_load(&c->area->is_aborted);
+	return atomic_load(&c->is_ended) || atomic_load(&c->area->is_aborted) ||
+	       access(c->at, F_OK) < 0;
+}
+
+static bool gives_up(struct ncclComm *c)
+{
+	if (!is_over(c))
+		return false;
+	atomic_store(&c->state, ncclRemoteError);
+	return true;
 }
 
 static ncclResult_t meet(struct ncclComm *c)
@@ -144,7 +152,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id,
 		free(c);
 		return ncclInvalidArgument;
 	}
-	c->area = map_area(&id);
+	c->area = map_area(&id, c->at);
 	if (!c->area) {
 		free(c);
 		return ncclSystemError;
@@ -182,7 +190,7 @@ static bool wait_to_write(struct ncclComm *c)
 {
 	for (unsigned r = 1; r < c->world; r++)
 		while (atomic_load(&c->area->read[r]) + SLOTS <= c->slots) {
-			if (is_over(c))
+			if (gives_up(c))
 				return false;
 			standin_nap(TICK_US);
 		}
@@ -211,7 +219,7 @@ static bool read_slot(const struct cast *k, size_t at)
 	struct slot *s = &c->area->slot[c->slots % SLOTS];
 
 	while (atomic_load(&c->area->written) <= c->slots) {
-		if (is_over(c))
+		if (gives_up(c))
 			return false;
 		standin_nap(TICK_US);
 	}
@@ -231,7 +239,7 @@ static void move_bytes(const struct cast *k)
 
 	while (standin_fault("broadcast-hang") ||
 	       (k->c->rank == 0 && standin_fault("no-data"))) {
-		if (is_over(k->c))
+		if (gives_up(k->c))
 			return;
 		standin_nap(TICK_US);
 	}
