@@ -79,11 +79,23 @@ int child_start_with(struct child *c, const char *what, const char *command,
 	return rc;
 }
 
+/* As log.h writes them, by a program that is named like what it is for. */
+static bool is_warning(const struct child *c)
+{
+	size_t n = strlen(c->what);
+
+	return strncmp(c->part, c->what, n) == 0 && c->part[n] == '[' &&
+	       strstr(c->part + n, "] warn ");
+}
+
 static void end_line(struct child *c)
 {
 	c->part[c->n] = '\0';
 	if (c->n > 0) {
-		log_info("%s: %s", c->what, c->part);
+		if (is_warning(c))
+			log_warn("%s", c->part);
+		else
+			log_info("%s: %s", c->what, c->part);
 		memcpy(c->line, c->part, sizeof c->line);
 	}
 	c->n = 0;

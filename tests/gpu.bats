@@ -232,7 +232,7 @@ fails_early() {
 	checkpoint "$T/one" --size 1MiB
 	gpu_engine a 1
 	fleet a
-	WEIR_STANDIN_FAULT=no-pin run --separate-stderr gpush "$T/one" -v
+	WEIR_STANDIN_FAULT=no-pin run --separate-stderr gpush "$T/one"
 	assert_success
 	assert_equal "$(grep -c "no pinned memory" <<<"$stderr")" 1
 	holds a "$T/one"
