@@ -176,7 +176,9 @@ static void next_op(struct http_engine *h)
 	h->asking = HO_NONE;
 	h->older = false;
 	h->tries = 0;
-	if (row->turns && ++h->turn < row->turns(h))
+	/* Once unheard, each further turn might wait as long. */
+	if (row->turns && !(row->brief && h->unheard) &&
+	    ++h->turn < row->turns(h))
 		return;
 	h->turn = 0;
 	h->script++;

@@ -228,6 +228,22 @@ mends() {
 	[[ "$stderr" == *"it does not leave its weight-update group: restart it"* ]]
 }
 
+# Eight might be asked, each to its deadline, before the next push begins.
+@test "cast: no further group is left at a server that does not answer to it" {
+	casting sglang a
+	faults a "POST:${LOAD[sglang]} status:400:partially" \
+		"POST:/destroy_weights_update_group silent"
+	try 1 --load-timeout 2s --engine-timeout 2s
+	assert_equal "$status" 2
+	# What the first one left is all that this one knows.
+	faults a "POST:/destroy_weights_update_group silent"
+	: >"$T/calls"
+	try 1 --load-timeout 4s --engine-timeout 4s
+	run order '^a '
+	assert_line "a destroy"
+	refute_output --partial $'a destroy\na destroy'
+}
+
 # hold_cast KIND N COMMAND...: in the background, until the first load call of
 # version N is there, which is held.
 hold_cast() {
