@@ -125,6 +125,41 @@ copy_list() {
 	assert_not_exist "$run/sources"
 }
 
+# Whichever copies faster: the first one is fenced off, and the second one's run
+# goes on.
+@test "I9 device source: a second plan leaves alone what the first one copies" {
+	local run=$T/r
+
+	engine a
+	trainer one --tensors 40
+	WEIR_STANDIN_PAUSE_US=100000 start first weir-plan --run "$run" \
+		--source "gpu:$T/one/list.json" --fleet "$T/fleet.yaml"
+	wait_for compgen -G "$run/sources/0/.tmp.*"
+	weir-plan --run "$run" --source "gpu:$T/one/list.json" \
+		--fleet "$T/fleet.yaml" 2>"$T/err" | weir-admit |
+		weir-transfer | weir-commit --registry "$T/registry"
+	ends_with 76 first
+	has a "$T/one/same"
+}
+
+@test "device source: what a run without a verdict copied stays beside other pushes" {
+	local killed copy
+
+	engine a
+	trainer one
+	dpush one >/dev/null 2>&1
+	killed=$(newest_run)
+	copy=$killed/sources/0/model.safetensors
+	rm "$killed/verdict"
+	mkdir -p "${copy%/*}"
+	: >"$copy"
+	dpush one >/dev/null 2>&1
+	assert_exist "$copy"
+	: >"$killed/verdict"
+	dpush one >/dev/null 2>&1
+	assert_not_exist "$killed/sources"
+}
+
 @test "device source: two ranks, one on each device, to two workers" {
 	engine w0 --name e
 	engine w1 --name e
