@@ -134,7 +134,7 @@ copy_list() {
 	trainer one --tensors 40
 	WEIR_STANDIN_PAUSE_US=100000 start first weir-plan --run "$run" \
 		--source "gpu:$T/one/list.json" --fleet "$T/fleet.yaml"
-	wait_for compgen -G "$run/sources/0/.tmp.*"
+	wait_for test -d "$run/sources/0"
 	weir-plan --run "$run" --source "gpu:$T/one/list.json" \
 		--fleet "$T/fleet.yaml" 2>"$T/err" | weir-admit |
 		weir-transfer | weir-commit --registry "$T/registry"

@@ -238,7 +238,7 @@ mends() {
 	# What the first one left is all that this one knows.
 	faults a "POST:/destroy_weights_update_group silent"
 	: >"$T/calls"
-	try 1 --load-timeout 4s --engine-timeout 4s
+	try 1 --load-timeout 2s --engine-timeout 2s
 	run order '^a '
 	assert_line "a destroy"
 	refute_output --partial $'a destroy\na destroy'
