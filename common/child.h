@@ -3,9 +3,10 @@
  *
  * Runs `sh -c COMMAND` in a session of its own; what it prints (both streams)
  * goes to our log line by line, as warnings what a program named as `what`
- * warns of, and the last line is kept for the message of a failure.  When it ends, whatever it left in its session is killed; when
- * we end, be it by SIGKILL, all of it is.  For a loop (watch child_fds) or
- * for a thread (child_run); no call blocks longer than it says.
+ * warns of, and the last line is kept for the message of a failure.  When it
+ * ends, whatever it left in its session is killed; when we end, be it by
+ * SIGKILL, all of it is.  For a loop (watch child_fds) or for a thread
+ * (child_run); no call blocks longer than it says.
  */
 #ifndef WEIR_CHILD_H
 #define WEIR_CHILD_H
