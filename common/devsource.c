@@ -65,8 +65,10 @@ static int take_name(const struct reading *r, struct devsource_tensor *t,
 {
 	const char *name = doc_text(d);
 
-	if (!name || !name[0] || strlen(name) > ST_NAME_MAX)
-		return wrong(r, t, "its name is no text of 1 to 512 bytes");
+	if (!name || !st_is_name(slice_of(name)))
+		return wrong(r, t,
+			     "its name is no text of 1 to 512 bytes "
+			     "without control characters");
 	t->name = name;
 	if (strcmp(name, METADATA) == 0)
 		return wrong(r, t, "safetensors has this name for itself");

@@ -188,20 +188,35 @@ static void set_headers(struct http *h)
 	free(line);
 }
 
+/* Debian has it by two names, of which the first is everybody's: why that one
+ * cannot be loaded is what is said. */
+static void *open_lib(void)
+{
+	void *lib = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+	char *why = lib ? NULL : xstrdup(dlerror());
+
+	if (!lib)
+		lib = dlopen("libcurl-gnutls.so.4", RTLD_NOW | RTLD_LOCAL);
+	if (!lib)
+		log_error(E_CONFIG, "libcurl, for HTTP: %s", why);
+	free(why);
+	return lib;
+}
+
 /* For as long as the process lives. */
 static int load(void)
 {
-	static const char *const names[] = { "libcurl.so.4",
-					     "libcurl-gnutls.so.4" };
 	static bool ready;
-	void *lib = NULL, *call;
+	static void *lib;
+	void *call;
 
 	if (ready)
 		return 0;
-	for (size_t i = 0; !lib && i < COUNT(names); i++)
-		lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+	lib = lib ? lib : open_lib();
+	if (!lib)
+		return -E_CONFIG;
 #define X(name)                                                          \
-	call = lib ? dlsym(lib, "curl_" #name) : NULL;                   \
+	call = dlsym(lib, "curl_" #name);                                \
 	if (!call) {                                                     \
 		log_error(E_CONFIG, "libcurl, for HTTP: %s", dlerror()); \
 		return -E_CONFIG;                                        \

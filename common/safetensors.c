@@ -146,6 +146,11 @@ static bool is_printable(struct slice s)
 	return true;
 }
 
+bool st_is_name(struct slice name)
+{
+	return name.n > 0 && name.n <= ST_NAME_MAX && is_printable(name);
+}
+
 static int begin_tensor(struct reader *r, struct slice name)
 {
 	if (name.n == 0)

@@ -110,6 +110,8 @@ void st_release(struct st *st);
 struct slice st_name(const struct st *st, const struct st_tensor *t);
 const uint64_t *st_shape(const struct st *st, const struct st_tensor *t);
 
+/* A tensor may have it: of 1 to ST_NAME_MAX bytes, no control character. */
+bool st_is_name(struct slice name);
 const char *st_dtype_name(enum st_dtype d);
 unsigned st_dtype_bits(enum st_dtype d);
 /* The dtype of that name, or ST_NDTYPES. */

@@ -259,7 +259,17 @@ static void note_cause(struct bring_one *o, int rc)
 	} else if (o->e->said || !o->own) {
 		memcpy(o->said, cause, sizeof o->said);
 		o->own = o->e->said;
+		o->gone = o->e->absent;
 	}
+}
+
+/* What it said may be true still; that it is not there is not. */
+static void is_up(struct bring_one *o)
+{
+	o->own = false;
+	if (o->gone)
+		o->said[0] = o->e->cause[0] = '\0';
+	o->gone = false;
 }
 
 bool bring_answer(struct bring *b, struct engine *e, enum engine_call call,
@@ -276,7 +286,7 @@ bool bring_answer(struct bring *b, struct engine *e, enum engine_call call,
 	if (rc < 0)
 		note_cause(o, rc);
 	else if (call == EC_PROBE)
-		o->own = false; /* it is well again */
+		is_up(o);
 	if (rc < 0 && o->rc == 0)
 		o->rc = rc;
 	if (rc < 0 && e->absent)

@@ -34,6 +34,7 @@ struct bring_one {
 	bool cut;			/* the attempt has less than its part */
 	char said[ENGINE_CAUSE];	/* why the last one failed that had it */
 	bool own;			/* ... by the engine's own word */
+	bool gone;			/* ... because nobody was there */
 };
 
 struct bring {

@@ -306,6 +306,7 @@ static void on_reply(void *arg, const struct http_reply *r)
 	struct http_engine *h = arg;
 	int rc = 0;
 
+	h->e->said = r->rc >= 0;
 	switch (http_judge(h, r, &rc)) {
 	case V_DONE:
 		done(h);

@@ -339,13 +339,15 @@ static void read_verdict(struct push *p)
 	buf_release(&frame);
 }
 
-/* As long as the stages may need for an abort: an engine in place first ends
- * the load that it is in. */
-static int64_t abort_ms(const struct push *p)
+/* As long as the stages may need to bring every engine home, back or, if the
+ * version is decided already, forward: an engine in place first ends the load
+ * that it is in, then has one of its own; one that was started again has its
+ * part of the time for each of probe, receipt and swap (pipes/bring.h). */
+static int64_t home_ms(const struct push *p)
 {
 	const struct commit_conf *c = &p->conf->commit;
 
-	return PUSH_END_MS + c->load_timeout_ms + c->engine_timeout_ms +
+	return PUSH_END_MS + 2 * c->load_timeout_ms + 3 * c->engine_timeout_ms +
 	       2 * c->stage_timeout_ms;
 }
 
@@ -353,7 +355,7 @@ static void give_up(struct push *p)
 {
 	p->gave_up = true;
 	signal_all(p, SIGTERM);
-	loop_arm(p->loop, &p->end, abort_ms(p));
+	loop_arm(p->loop, &p->end, home_ms(p));
 }
 
 /* One that ends by itself has said why; one that is killed says nothing. */
@@ -439,7 +441,7 @@ static void on_signal(int signo, void *arg)
 	if (p->signals++)
 		loop_stop(p->loop, 128 + signo);
 	else if (p->verdict < 0)
-		loop_arm(p->loop, &p->end, abort_ms(p));
+		loop_arm(p->loop, &p->end, home_ms(p));
 }
 
 static void on_pause_over(void *arg)
@@ -500,7 +502,7 @@ static bool is_any_running(struct push *p)
 
 static void outlive_stages(struct push *p)
 {
-	int64_t end = clock_mono_ms() + abort_ms(p);
+	int64_t end = clock_mono_ms() + home_ms(p);
 
 	while (is_any_running(p) && clock_mono_ms() < end) {
 		push_show_pass(&p->show);

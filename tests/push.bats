@@ -290,7 +290,7 @@ bounded_push() {
 	look_at_new_runs
 	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --engine-timeout 2s \
-		--load-timeout 60s --stage-timeout 2s
+		--load-timeout 15s --stage-timeout 2s
 	wait_for told opened
 	kill -STOP "$(pid_in_run commit.1)"
 	kill -TERM "$(pid_of push)"

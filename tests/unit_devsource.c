@@ -131,6 +131,8 @@ static const struct {
 	  "\"name\": \"__metadata__\"", "has this name for itself" },
 	{ "no name", "\"name\": \"wide\"", "\"name\": 7",
 	  "tensor number 1: its name is no text" },
+	{ "a control character in a name", "\"name\": \"wide\"",
+	  "\"name\": \"w\\u0007de\"", "tensor number 1: its name is no text" },
 	{ "a key too many", "\"name\": \"wide\"",
 	  "\"size\": 1, \"name\": \"wide\"", "a key \"size\"" },
 	{ "a key too few", "\"offset\": 512", "\"offsets\": 512",

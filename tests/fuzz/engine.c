@@ -49,7 +49,8 @@ static bool can_come(enum en_ev on)
 	case EN_MAKE_FAILED:
 		return makes > 0;
 	case EN_COPY_BEGUN:
-		return e.slot == EN_FILLING && copies + e.held < e.buckets;
+		return e.slot == EN_FILLING && !e.whole &&
+		       copies + e.held < e.buckets;
 	case EN_GO:
 		return false;
 	default:
@@ -90,7 +91,8 @@ static bool admitted(enum en_ev on, const struct en_event *ev, unsigned who)
 	return true;
 }
 
-/* I2: what is served changes only by an accepted swap of a sealed slot. */
+/* I2: what is served changes only by an accepted swap of a sealed slot, once
+ * its hook has ended well. */
 static void step(const struct en_event *ev)
 {
 	uint64_t serving = e.serving, staged = e.version;
@@ -101,7 +103,7 @@ static void step(const struct en_event *ev)
 	while (engine_next(&e, &a))
 		perform(&a);
 	BUG_ON(e.serving != serving &&
-	       (ev->on != EN_PUBLISHED || !sealed || e.serving != staged));
+	       (ev->on != EN_HOOK_OK || !sealed || e.serving != staged));
 	BUG_ON(memcmp(asked, e.pending, sizeof asked) != 0);
 	BUG_ON(e.busy != copies + jobs + makes);
 	BUG_ON(e.slot != EN_IDLE && e.held > e.buckets);
