@@ -33,6 +33,8 @@ FAULT = os.path.join(BUILD, "tests/fault/fault.so")
 MODELS = ("journal", "each", "kept")
 DURABLE = ("registry",) + ENGINES
 FEW = 3  # states of each story that check looks at
+# A run that is open is waited for as long as its stages may live.
+World.stage_timeout = "3s"
 UP, AT = os.path.dirname, os.path.basename
 
 

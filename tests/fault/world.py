@@ -59,6 +59,9 @@ class Result:
 
 
 class World:
+
+    stage_timeout = "60s"
+
     def __init__(self, top, sources=None):
         self.top = top
         self.sources = sources or top
@@ -165,7 +168,7 @@ class World:
              "--fleet", self.path("fleet.yaml"),
              "--registry", self.path("registry"),
              "--weight-version", str(version), "--bucket-size", "24KiB",
-             "--stage-timeout", "60s", "--engine-timeout", "30s",
+             "--stage-timeout", self.stage_timeout, "--engine-timeout", "30s",
              "--split-tensors", "-q", *options],
             env={**self.env, **env}, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -191,7 +194,7 @@ class World:
         for words in stages:
             last = words is stages[-1]
             procs.append(subprocess.Popen(
-                [*words, "--stage-timeout", "60s", "-q"],
+                [*words, "--stage-timeout", self.stage_timeout, "-q"],
                 env={**self.env, **env}, stdin=before,
                 stdout=subprocess.DEVNULL if last else subprocess.PIPE,
                 stderr=subprocess.DEVNULL))
