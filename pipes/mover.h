@@ -55,6 +55,8 @@ int mover_run(const struct mover_kind *kind, int fd, const char *file,
  * -E_AGAIN, logged, if too much waits. */
 int mover_send(struct mover *m, const struct msg *msg, const int *fds,
 	       size_t n);
+/* Takes what it has said by now; not to be called from its own callbacks. */
+void mover_look(struct mover *m);
 /* It has ended when this returns; it is given MOVER_END_MS to let go of what
  * it has.  NULL is fine. */
 void mover_free(struct mover *m);

@@ -337,6 +337,16 @@ static void request_failed(struct transport *t, uint32_t receiver, uint64_t tag,
 	}
 }
 
+/* Rank 0 says who did not come before it leaves, and by that the others fail:
+ * which of the two is read first is chance. */
+static void hear_rank0(struct transport *t, uint64_t tag)
+{
+	struct nccl *n = tr_nccl_of(t);
+
+	if ((tag & TAG_OFFER) == TAG_JOIN && n->mover)
+		mover_look(n->mover);
+}
+
 static void replied(void *arg, uint32_t receiver, uint64_t tag,
 		    const struct msg *m, int rc)
 {
@@ -348,6 +358,7 @@ static void replied(void *arg, uint32_t receiver, uint64_t tag,
 	} else if (m->type == M_refused) {
 		snprintf(cause, sizeof(cause), "%.*s",
 			 SLICE_ARG(m->refused.cause));
+		hear_rank0(t, tag);
 		request_failed(t, receiver, tag, m->refused.code, cause);
 	} else {
 		take_reply(t, receiver, tag, m);
