@@ -43,6 +43,7 @@ struct shard {
 	uint32_t n;
 	uint64_t data_start; /* of the new file */
 	uint64_t data_bytes;
+	bool is_long; /* it has pages of a longer one, to be given back */
 
 	pthread_mutex_t lock; /* guards all below */
 	uint32_t next;	      /* in out */
@@ -68,6 +69,7 @@ struct conversion {
 struct helper {
 	struct job job; /* first */
 	struct shard *s;
+	bool trims; /* before it helps */
 };
 
 /* ---- what is where ---- */
@@ -430,9 +432,30 @@ static void work(struct shard *s)
 	free(box);
 }
 
+static int set_size(const struct shard *s)
+{
+	return ftruncate(s->to.fd, (off_t)(s->data_start + s->data_bytes));
+}
+
+/* Beyond its end nobody writes: what is there is given back meanwhile, which
+ * takes as long as a good part of the numbers. */
+static void trim(struct shard *s)
+{
+	int quiet = log_quiet_thread(1);
+
+	if (set_size(s) < 0)
+		fail(s, log_errno(E_IO, "its size"));
+	log_quiet_thread(quiet);
+	s->is_long = false;
+}
+
 static void help(struct job *job)
 {
-	work(((struct helper *)job)->s);
+	struct helper *h = (struct helper *)job;
+
+	if (h->trims)
+		trim(h->s);
+	work(h->s);
 }
 
 static unsigned count_threads(const struct quant *q)
@@ -457,11 +480,15 @@ static int work_all(struct shard *s)
 	if (!pool)
 		return -E_IO;
 	for (unsigned i = 0; i < n; i++) {
-		helper[i] = (struct helper){ .job.fn = help, .s = s };
+		helper[i] = (struct helper){ .job.fn = help,
+					     .s = s,
+					     .trims = i == 0 && s->is_long };
 		BUG_ON(pool_submit_take(pool, &helper[i].job) < 0);
 	}
 	work(s);
 	pool_stop(pool);
+	if (s->is_long) /* nobody came to it */
+		trim(s);
 	pool_free(pool);
 	if (s->rc < 0 && s->cause[0])
 		return log_error(-s->rc, "post-load fp8: %s: %s", s->file->path,
@@ -516,20 +543,19 @@ static int make_new(struct shard *s)
 			  0600);
 	if (s->to.fd < 0)
 		return log_errno(E_IO, "create %s", TMP_NAME);
-	return check_space(s, s->to.fd);
+	if (check_space(s, s->to.fd) < 0)
+		return -E_IO;
+	if (set_size(s) < 0)
+		return log_errno(E_IO, "post-load fp8: %s", s->file->path);
+	return 0;
 }
 
 static int open_new(struct shard *s)
 {
 	uint64_t size = s->data_start + s->data_bytes;
-	int rc = s->a->old.map && s->a->old.size >= size ? use_again(s)
-							 : make_new(s);
 
-	if (rc < 0)
-		return rc;
-	if (ftruncate(s->to.fd, (off_t)size) < 0)
-		return log_errno(E_IO, "post-load fp8: %s", s->file->path);
-	return 0;
+	s->is_long = s->a->old.map && s->a->old.size >= size;
+	return s->is_long ? use_again(s) : make_new(s);
 }
 
 /* Nobody else has these names: staging is ours, and dropped if we die. */
