@@ -89,7 +89,10 @@ static int add_attention(struct recover *r, struct slice frame)
 	it->decided = m.attention.decided;
 	it->known = true;
 	it->goal.epoch = m.attention.epoch;
-	it->goal.instance = UINT32_MAX;
+	/* Nobody speaks for that run any more, unless it is ours. */
+	it->goal.instance = slice_eq(m.attention.run, slice_of(r->own_run))
+				    ? r->how->instance
+				    : UINT32_MAX;
 	it->goal.version = m.attention.version;
 	name_goal(it, r->reg->id, m.attention.run);
 	return set_content(it, &m.attention.content, m.attention.shares.v,
@@ -123,13 +126,13 @@ static int is_decided(struct recover *r)
 	return d->epoch == o->epoch && slice_eq(d->run, o->run);
 }
 
-static int read_open(struct recover *r, const char *own_run)
+static int read_open(struct recover *r)
 {
 	int rc = registry_open_read(r->reg, &r->open);
 
 	if (rc <= 0)
 		return rc;
-	if (slice_eq(r->open.m.open.run, slice_of(own_run))) {
+	if (slice_eq(r->open.m.open.run, slice_of(r->own_run))) {
 		reg_rec_release(&r->open);
 		return 0;
 	}
@@ -348,8 +351,10 @@ static int ask_all(struct recover *r, struct loop *l)
 
 int recover_start(struct recover *r, struct loop *l, const char *own_run)
 {
-	int rc = read_open(r, own_run);
+	int rc;
 
+	r->own_run = own_run;
+	rc = read_open(r);
 	if (rc < 0)
 		return rc;
 	rc = read_attention(r);

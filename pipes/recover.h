@@ -7,7 +7,9 @@
  * off.  `attention`: every engine in it is tried again.  Each to its
  * deadline; who is not home then, or cannot be asked from this host, is
  * (still) in `attention`, durable before `open` goes.  An engine that a newer
- * run owns is nobody's concern here.
+ * run owns is nobody's concern here.  One that our own run has left in
+ * `attention`, before we were restarted, is asked by our instance: the run goes
+ * on, and may begin with it again.
  */
 #ifndef WEIR_RECOVER_H
 #define WEIR_RECOVER_H
@@ -26,6 +28,7 @@ struct recover {
 	struct reg_rec open, decision, attention;
 	bool has_open;
 	const struct engine_goal *how;	/* ours: what in-place engines need */
+	const char *own_run;		/* lent by recover_start()'s caller */
 	int64_t engine_ms, load_ms;	/* ours; the open run's if longer */
 	/* Called once, never from inside recover_start(). */
 	void (*done)(void *arg, int rc);
