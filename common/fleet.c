@@ -320,7 +320,8 @@ int fleet_add_endpoint(struct fleet *f, const char *spec)
 	const char *why = NULL;
 
 	if (split_kind(&s, &kind) < 0)
-		why = "expected the kind native, sglang or vllm";
+		why = "expected [KIND=]ENDPOINT, the kind native, sglang or "
+		      "vllm";
 	else if (kind == FLEET_NATIVE)
 		why = fleet_bad_endpoint(s);
 	else

@@ -98,6 +98,38 @@ push() {
 		--registry "$T/$REGISTRY_DIR" "$@"
 }
 
+# two_versions [OPTION]...: to engines a and b, byte by byte, the second to one
+# after the other.
+two_versions() {
+	checkpoint "$T/one" --size 4MiB --shards 3 --seed 1
+	checkpoint "$T/two" --size 4MiB --shards 3 --seed 2
+	run --separate-stderr push "$T/one" "$@"
+	assert_success
+	assert_output --partial "version 1 published"
+	holds a "$T/one"
+	holds b "$T/one"
+	run --separate-stderr push "$T/two" "$@" --max-inflight-engine-groups 1
+	assert_success
+	assert_equal "$(serving a) $(serving b)" "2 2"
+	holds a "$T/two"
+	holds b "$T/two"
+	assert_clean_runs
+}
+
+# push_held [OPTION]...: engine a serves one; a push of two waits in its
+# post-load for as long as $T/hold is there.
+push_held() {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.05; done"
+	fleet a
+	push "$T/one"
+	touch "$T/hold"
+	look_at_new_runs
+	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" "$@"
+}
+
 # by_hand SOURCE PLAN_OPTIONS ADMIT_OPTIONS COMMIT_OPTIONS: a shell pipeline;
 # the four codes in ${codes[@]}.
 by_hand() {

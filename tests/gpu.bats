@@ -31,20 +31,8 @@ gpu_engines() {
 gpush() { push "$@" --transport nccl; }
 
 @test "nccl: two versions to two engines, byte by byte" {
-	checkpoint "$T/one" --size 4MiB --shards 3 --seed 1
-	checkpoint "$T/two" --size 4MiB --shards 3 --seed 2
 	gpu_engines a b
-	run --separate-stderr gpush "$T/one" --bucket-size 512KiB
-	assert_success
-	assert_output --partial "version 1 published"
-	holds a "$T/one"
-	holds b "$T/one"
-	run --separate-stderr gpush "$T/two" --bucket-size 512KiB \
-		--max-inflight-engine-groups 1
-	assert_success
-	holds a "$T/two"
-	holds b "$T/two"
-	assert_clean_runs
+	two_versions --transport nccl --bucket-size 512KiB
 }
 
 # A file of four buckets of 1536 bytes: its header, and three tensors.

@@ -16,21 +16,9 @@ setup() {
 ipush() { push "$@" --transport cuda-ipc; }
 
 @test "cuda-ipc: two versions to two engines on the source's device, byte by byte" {
-	checkpoint "$T/one" --size 4MiB --shards 3 --seed 1
-	checkpoint "$T/two" --size 4MiB --shards 3 --seed 2
 	engines a b
 	fleet a b
-	run --separate-stderr ipush "$T/one" --bucket-size 512KiB
-	assert_success
-	assert_output --partial "version 1 published"
-	holds a "$T/one"
-	holds b "$T/one"
-	run --separate-stderr ipush "$T/two" --bucket-size 512KiB \
-		--max-inflight-engine-groups 1
-	assert_success
-	holds a "$T/two"
-	holds b "$T/two"
-	assert_clean_runs
+	two_versions --transport cuda-ipc --bucket-size 512KiB
 }
 
 @test "IP-02 cuda-ipc: a buffer is kept until slow readers have it; waves and credit hold" {

@@ -258,15 +258,7 @@ bounded_push() {
 }
 
 @test "UX-06 SIGTERM before the decision: old version, 143, nothing left" {
-	checkpoint "$T/one" --size 1MiB --seed 1
-	checkpoint "$T/two" --size 1MiB --seed 2
-	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.05; done"
-	fleet a
-	push "$T/one"
-	touch "$T/hold"
-	look_at_new_runs
-	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
-		--registry "$T/registry"
+	push_held
 	wait_for told acked
 	kill -TERM "$(pid_of push)"
 	ends_with 143 push
@@ -281,16 +273,8 @@ bounded_push() {
 }
 
 @test "I13 UX-06 SIGTERM, and commit is stopped: push ends, the next one heals" {
-	checkpoint "$T/one" --size 1MiB --seed 1
-	checkpoint "$T/two" --size 1MiB --seed 2
-	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.05; done"
-	fleet a
-	push "$T/one"
-	touch "$T/hold"
-	look_at_new_runs
-	start push weir-push --source "$T/two" --fleet "$T/fleet.yaml" \
-		--registry "$T/registry" --engine-timeout 2s \
-		--load-timeout 15s --stage-timeout 2s
+	push_held --engine-timeout 2s --load-timeout 15s \
+		--stage-timeout 2s
 	wait_for told opened
 	kill -STOP "$(pid_in_run commit.1)"
 	kill -TERM "$(pid_of push)"
