@@ -121,7 +121,11 @@ struct delta_diff {
 	unsigned threads;		/* 0: all cores */
 	/* Of a publisher: */
 	const struct digest *parent;	/* content that old must have; or NULL */
-	bool mark;			/* as a version directory has one */
+	const struct identity *same;	/* what both are: nothing is read.  Or
+					 * NULL */
+	/* Writes the mark of a version directory; or NULL.  ctx is its. */
+	int (*mark)(void *ctx, int dirfd, const struct vmark *m);
+	void *ctx;
 	const struct stat *replace;	/* what out is now and need not stay;
 					 * or NULL */
 };

@@ -94,7 +94,7 @@ static int write_mark(struct apply *a)
 
 	strcpy(m.registry,
 	       a->delta.registry[0] ? a->delta.registry : a->fit.mark.registry);
-	return vmark_write(a->to.fd, &m, &a->build.after);
+	return vmark_write(a->to.fd, &m, &a->build.after, NULL, 0);
 }
 
 static int put(struct apply *a)

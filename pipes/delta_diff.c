@@ -286,11 +286,14 @@ static int write_files(struct diff *d, struct digest *manifest)
 		.leave = leave,
 		.ctx = d,
 	};
-	int rc = crew_run(&crew, d->old.ntensors);
+	const struct identity *same = d->conf->same;
+	int rc = same ? 0 : crew_run(&crew, d->old.ntensors);
 
 	if (rc == 0)
 		rc = delta_out_flush(&d->out);
-	if (rc == 0)
+	if (same)
+		d->id[0] = d->id[1] = *same;
+	else if (rc == 0)
 		rc = identify(d);
 	if (rc == 0)
 		rc = check_unchanged(&d->old);
@@ -311,7 +314,7 @@ static int mark(const struct diff *d)
 	};
 	int rc = vmark_registry(slice_of(d->conf->registry), m.registry);
 
-	return rc < 0 ? rc : vmark_write(d->to.fd, &m, NULL);
+	return rc < 0 ? rc : d->conf->mark(d->conf->ctx, d->to.fd, &m);
 }
 
 static int make(struct diff *d)

@@ -107,14 +107,46 @@ static void make_anew(struct shell *sh)
 		BUG_ON(pool_submit_take(sh->pool, &j->job) < 0);
 }
 
+/* It was hashed when it was sealed the first time, and is untouched. */
+static int seal_served(struct seal_job *j)
+{
+	struct store_slot *slot = j->seal.slot;
+
+	log_info("version %llu is version %llu, untouched: it is linked and "
+		 "not read",
+		 (ull)slot->version, (ull)j->fetch.has);
+	slot->received = slot->installed = j->fetch.has_content;
+	slot->proof = PROOF_COPIED;
+	return store_sync(j->seal.store, slot->version);
+}
+
+static int seal_read(struct seal_job *j)
+{
+	const struct seal *s = &j->seal;
+	struct slotstill now = { 0 };
+	bool is = j->still &&
+		  slotstill_begin(&now, s->store, s->slot->version, s->slot);
+	int rc = seal_run(s);
+
+	if (rc < 0 || !is || !slotstill_end(&now)) {
+		slotstill_release(&now);
+		return rc;
+	}
+	slotstill_release(j->still);
+	*j->still = now;
+	return 0;
+}
+
 static void run_seal(struct job *job)
 {
 	struct seal_job *j = (struct seal_job *)job;
 
 	log_adopt_cause(0, "");
 	j->rc = j->fetch.place ? fetch_run(&j->fetch) : 0;
-	if (j->rc == 0)
-		j->rc = j->is_check ? seal_check(&j->seal) : seal_run(&j->seal);
+	if (j->rc > 0)
+		j->rc = seal_served(j);
+	else if (j->rc == 0)
+		j->rc = j->is_check ? seal_check(&j->seal) : seal_read(j);
 	if (j->rc == 0 && j->kept)
 		j->rc = store_sync(j->seal.store, j->seal.slot->version);
 	snprintf(j->cause, sizeof j->cause, "%s",
@@ -178,8 +210,16 @@ static void seal(struct shell *sh)
 	submit_seal(sh);
 }
 
+/* Has it the files that are wanted, and need they not be read? */
+static bool may_be_linked(struct shell *sh, const struct store_slot *served)
+{
+	return !wants_reread(sh) && !sh->conf->post_load &&
+	       served->nfiles == sh->slot.nfiles &&
+	       digest_eq(&served->structure, &sh->slot.structure);
+}
+
 /* A delta is made for what arrived, not for what post-load made of it. */
-static void take_base(const struct shell *sh, struct fetch *f)
+static void take_base(struct shell *sh, struct fetch *f)
 {
 	uint64_t serving = sh->store.serving;
 	struct store_slot slot = { 0 };
@@ -189,6 +229,8 @@ static void take_base(const struct shell *sh, struct fetch *f)
 		f->has = serving;
 		f->has_content = slot.received;
 		f->has_path = store_version_path(&sh->store, serving);
+		if (may_be_linked(sh, &slot))
+			f->still = &sh->still;
 	}
 	store_slot_release(&slot);
 }
@@ -207,6 +249,8 @@ static void load(struct shell *sh)
 		.cancel = &sh->cancel,
 	};
 	take_base(sh, &sh->seal.fetch);
+	if (!sh->conf->post_load)
+		sh->seal.still = &sh->still;
 	submit_seal(sh);
 }
 

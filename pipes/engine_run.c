@@ -636,6 +636,7 @@ static void stop(struct shell *sh)
 	store_files_release(&sh->make.made);
 	shell_drop_slot(sh);
 	fetch_release(&sh->seal.fetch);
+	slotstill_release(&sh->still);
 	store_slot_release(&sh->next);
 	store_close(&sh->store);
 	loop_free(sh->loop);

@@ -80,6 +80,7 @@ struct seal_job {
 	struct seal seal;
 	struct fetch fetch;	/* before it, if there is a place */
 	bool is_check;
+	struct slotstill *still;	/* filled by what is read; or NULL */
 	uint64_t kept;		/* the check is of a link to this version */
 	int rc;
 	char cause[256];
@@ -120,6 +121,7 @@ struct shell {
 	uint8_t proof, next_proof;
 	struct store_files files;
 	struct fill fill;
+	struct slotstill still;		/* of what was sealed last, if known */
 	struct source_fd *source;	/* by file */
 	int *grave;			/* replaced while copies ran */
 	size_t ngrave;

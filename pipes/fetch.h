@@ -11,12 +11,14 @@
  * that is not what it needs, from the deltas before it and the newest full
  * version that they lead back to, all beside it in the same directory.  What
  * serves is never written; if nothing leads there, nothing is written at all.
+ * A delta that changes nothing takes a link to each file of what is served.
  *
  * Runs in a thread, for as long as a disk takes; looks at *cancel.
  */
 #ifndef WEIR_FETCH_H
 #define WEIR_FETCH_H
 
+#include "pipes/slotstill.h"
 #include "pipes/store.h"
 
 struct fetch {
@@ -28,13 +30,17 @@ struct fetch {
 	char *has_path;			/* owned */
 	uint64_t has;
 	struct digest has_content;
+	/* Its files as they were hashed, if the wanted version may be it, by
+	 * links; else NULL.  Then they are the wanted one's. */
+	struct slotstill *still;
 	int64_t wait_ms;		/* for it to be whole (vdir.h) */
 	unsigned threads;		/* that read at a time (FS-05) */
 	const atomic_bool *cancel;
 };
 
-/* -E_NOINPUT: not there, not whole; -E_DATA: another version, another
- * registry's.  Logged. */
+/* 1: it is the version served, whose files nobody has touched: they are linked
+ * and were not read.  -E_NOINPUT: not there, not whole; -E_DATA: another
+ * version, another registry's.  Logged. */
 int fetch_run(const struct fetch *f);
 void fetch_release(struct fetch *f);
 /* Part of it (fetch_diff.c): the place is a delta. */

@@ -23,6 +23,7 @@ struct link {
 	struct vdir dir;
 	uint64_t base;
 	struct digest parent;
+	bool is_empty; /* it changes nothing */
 };
 
 /* From the wanted version back to something that is there whole. */
@@ -71,7 +72,9 @@ static int add(struct chain *c, struct vdir *d)
 		c->v = xreallocarray(c->v, c->n ? 2 * (size_t)c->n : 1,
 				     sizeof *c->v);
 	l = &c->v[c->n++];
-	*l = (struct link){ *d, delta.base_version, delta.parent };
+	*l = (struct link){ *d, delta.base_version, delta.parent,
+			    delta.n == 0 &&
+				    digest_eq(&delta.content, &delta.parent) };
 	*d = (struct vdir)VDIR_INIT;
 	delta_close(&delta);
 	return 0;
@@ -226,6 +229,56 @@ static int apply_all(const struct chain *c, int to)
 	return rc;
 }
 
+/* ---- nothing to apply ---- */
+
+static bool link_files(const struct fetch *f, int from, int to)
+{
+	bool is = from >= 0;
+
+	for (uint32_t i = 0; is && i < f->slot->nfiles; i++) {
+		const char *path = f->slot->file[i].path;
+
+		is = carry_parents(to, path) == 0 &&
+		     linkat(from, path, to, path, 0) == 0;
+	}
+	return is;
+}
+
+/* Under leases: what is linked is what was looked at. */
+static bool link_own(const struct chain *c, int to)
+{
+	const struct fetch *f = c->f;
+	struct slotstill now;
+	int from;
+	bool is;
+
+	if (!c->is_own || c->n != 1 || !c->v[0].is_empty || !f->still ||
+	    f->still->version != f->has ||
+	    !slotstill_begin(&now, f->store, f->has, f->slot))
+		return false;
+	from = store_open_dir(f->store, f->has);
+	is = slotstill_same(&now, f->still) && link_files(f, from, to) &&
+	     slotstill_end(&now);
+	slotstill_release(&now);
+	if (from >= 0)
+		close(from);
+	if (is)
+		f->still->version = f->slot->version;
+	else
+		io_remove_below(to);
+	return is;
+}
+
+/* Whatever keeps it from being linked, the long way works or says why not. */
+static int link_or_apply(const struct chain *c, int to)
+{
+	int was = log_quiet_thread(1);
+	bool is_linked = link_own(c, to);
+
+	log_quiet_thread(was);
+	return is_linked ? 1 : apply_all(c, to);
+}
+
 static int take(const struct fetch *f, int to, bool may_be_own)
 {
 	struct chain c = { .f = f, .full = VDIR_INIT };
@@ -237,7 +290,7 @@ static int take(const struct fetch *f, int to, bool may_be_own)
 			 (ull)f->slot->version, (ull)c.full.mark.version, c.n,
 			 plural(c.n));
 	if (rc == 0)
-		rc = apply_all(&c, to);
+		rc = link_or_apply(&c, to);
 	release(&c);
 	return rc;
 }

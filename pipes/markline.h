@@ -40,6 +40,11 @@
 	X(file,		text)		\
 	X(bytes,	number)		\
 	X(digest,	digest)		\
+	X(from,		text)		\
+	X(device,	number)		\
+	X(inode,	number)		\
+	X(modified,	number)		\
+	X(changed,	number)		\
 	X(end,		number)
 
 enum mark_key {

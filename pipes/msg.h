@@ -32,7 +32,8 @@ enum file_kind { FILE_SHARD, FILE_CARRIED, FILE_N };
 enum engine_kind { ENGINE_NATIVE, ENGINE_SGLANG, ENGINE_VLLM, ENGINE_N };
 enum proof_level { PROOF_ACK, PROOF_SAMPLED, PROOF_COPIED, PROOF_REREAD,
 		   PROOF_N };
-/* Unread: every engine kept a slot with the content. */
+/* Unread: every engine kept a slot with the content, or it is that of the last
+ * version and was not touched since. */
 enum source_proof { SOURCE_LEASE, SOURCE_REREAD, SOURCE_UNREAD, SOURCE_N };
 enum run_kind { RUN_PUBLISH, RUN_JOIN, RUN_ROLLBACK, RUN_N };
 

@@ -25,6 +25,8 @@ struct writer {
 	struct job job; /* first: the pool's */
 	struct vdir_write write;
 	struct vdir_diff diff;
+	struct vmark_from *from;
+	struct identity same;
 	bool is_delta;
 	struct vdir_made made;
 	const char *post_write; /* or NULL */
@@ -176,6 +178,7 @@ static void disk_close(struct transport *t)
 	pool_free(d->pool);
 	fan_free(d->fan);
 	free(d->writer.made.path);
+	free(d->writer.from);
 	free(d->registry);
 	free(d);
 }
@@ -197,6 +200,20 @@ static int check_encoding(const struct transport *t)
 					 "alone",
 					 p->engine[i].name);
 	return 0;
+}
+
+/* Who asks for all to be read again gets that. */
+static void look_at_source(struct transport *t, struct writer *w)
+{
+	w->write.from = w->from = vdir_look(&w->write);
+	if (!w->is_delta || t->env->proof == PROOF_REREAD ||
+	    !vdir_is_base(&w->write, &w->diff, &w->same))
+		return;
+	w->diff.same = &w->same;
+	t->is_base = true;
+	log_info("the source is what version %llu was made from, untouched: "
+		 "it is not read",
+		 (unsigned long long)w->diff.base);
 }
 
 static int start_writer(struct transport *t)
@@ -227,6 +244,7 @@ static int start_writer(struct transport *t)
 			  .full_every = env->conf->full_every,
 			  .max_chain = env->conf->max_chain },
 	};
+	look_at_source(t, &d->writer);
 	d->pool = pool_new("weir-disk", 1, 1);
 	if (!d->pool)
 		return -E_IO;

@@ -307,6 +307,7 @@ static int first_opened(struct xfer *x, const struct m_opened *o)
 	x->opened.version = o->version;
 	x->opened.engine_ms = o->engine_ms;
 	x->opened.load_ms = o->load_ms;
+	x->opened.proof = o->proof;
 	take_boots(x, o);
 	take_base(&x->opened.base, o);
 	leave_out(x);

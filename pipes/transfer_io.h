@@ -33,6 +33,7 @@ struct xfer_opened {
 					   as its engine is out or it needs
 					   nothing */
 	uint64_t epoch, version, engine_ms, load_ms;
+	uint8_t proof;
 	struct tr_base base;		/* owned */
 	bool known;
 };

@@ -68,6 +68,7 @@ struct tr_env {
 	const int *fd;			/* per file, read-only */
 	struct m_fence fence;
 	uint64_t version;
+	uint8_t proof;			/* enum proof_level asked for */
 	const char *const *boot;	/* per receiver */
 	struct tr_base {		/* the last decided version */
 		uint64_t version;	/* 0: none */
@@ -110,6 +111,8 @@ struct transport {
 	struct tr_queue queue;
 	uint8_t *state;			/* per receiver; see transport.c */
 	uint32_t wave, bucket;		/* offered; ID_NONE */
+	bool is_base;			/* open: the source is what the last
+					 * version was made from, untouched */
 };
 
 /* NULL if there is none of that name. */

@@ -127,7 +127,16 @@ static int fits(struct diffing *k, const char *place)
 	return rc;
 }
 
-static int diff(struct diffing *k, const char *place, struct vdir_made *out)
+static int mark(void *ctx, int dirfd, const struct vmark *m)
+{
+	const struct diffing *k = ctx;
+
+	return vmark_write(dirfd, m, NULL, k->w->from, vdir_untouched(k->w));
+}
+
+/* same: of both, if it is known; or NULL. */
+static int diff(struct diffing *k, const char *place,
+		const struct identity *same, struct vdir_made *out)
 {
 	struct delta_diff conf = {
 		.old = place,
@@ -140,7 +149,9 @@ static int diff(struct diffing *k, const char *place, struct vdir_made *out)
 		.registry = k->w->registry,
 		.threads = k->w->threads,
 		.parent = k->c->content,
-		.mark = true,
+		.same = same,
+		.mark = mark,
+		.ctx = k,
 		.replace = k->has_old ? &k->old : NULL,
 	};
 	struct delta_result r;
@@ -158,7 +169,7 @@ static bool from_place(struct diffing *k, const char *place,
 	int was = log_quiet_thread(1), rc = fits(k, place);
 
 	if (rc > 0)
-		rc = diff(k, place, out) < 0 ? -E_DATA : 1;
+		rc = diff(k, place, NULL, out) < 0 ? -E_DATA : 1;
 	log_quiet_thread(was);
 	if (rc < 0)
 		snprintf(k->why, sizeof k->why, "%s", log_cause());
@@ -181,9 +192,20 @@ static bool from_own(struct diffing *k, struct vdir_made *out)
 	return made;
 }
 
+/* The base is what the source is. */
+static bool from_source(struct diffing *k, struct vdir_made *out)
+{
+	int was = log_quiet_thread(1), rc = -E_DATA;
+
+	if (k->c->same)
+		rc = diff(k, k->w->plan->rank[0].source, k->c->same, out);
+	log_quiet_thread(was);
+	return rc == 0;
+}
+
 static bool from_somewhere(struct diffing *k, struct vdir_made *out)
 {
-	bool made = from_own(k, out);
+	bool made = from_source(k, out) || from_own(k, out);
 
 	for (uint32_t i = 0; !made && i < k->c->nplaces; i++) {
 		if (atomic_load(k->w->cancel))
@@ -194,6 +216,27 @@ static bool from_somewhere(struct diffing *k, struct vdir_made *out)
 }
 
 /* ---- the whole ---- */
+
+bool vdir_is_base(const struct vdir_write *w, const struct vdir_diff *c,
+		  struct identity *same)
+{
+	char *path = vdir_path(w->disk_dir, c->base);
+	int was = log_quiet_thread(1);
+	struct vdir d;
+	bool is = w->from && c->base && vdir_open(&d, path) == 0;
+
+	log_quiet_thread(was);
+	free(path);
+	if (!is)
+		return false;
+	is = digest_eq(&d.mark.id.content, c->content) &&
+	     digest_eq(&d.mark.id.structure, &w->plan->structure) &&
+	     strcmp(d.mark.registry, w->registry) == 0 &&
+	     vmark_is_from(d.fd, w->from, w->plan->nfiles);
+	*same = d.mark.id;
+	vdir_close(&d);
+	return is;
+}
 
 static int whole(const struct diffing *k, const char *why,
 		 struct vdir_made *out)

@@ -22,6 +22,37 @@ struct writing {
 	bool replaces;
 };
 
+/* ---- what it is made from ---- */
+
+struct vmark_from *vdir_look(const struct vdir_write *w)
+{
+	uint32_t n = w->plan->nfiles;
+	struct vmark_from *v = xcalloc(n, sizeof *v);
+
+	for (uint32_t i = 0; i < n; i++) {
+		v[i].path = w->plan->file[i].path;
+		if (still_look(w->fd[i], &v[i].still))
+			continue;
+		free(v);
+		return NULL;
+	}
+	return v;
+}
+
+uint32_t vdir_untouched(const struct vdir_write *w)
+{
+	uint32_t n = w->from ? w->plan->nfiles : 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct still now;
+
+		if (!still_look(w->fd[i], &now) || !still_is_past(&now) ||
+		    !still_same(&now, &w->from[i].still))
+			return 0;
+	}
+	return n;
+}
+
 /* ---- what is there ---- */
 
 /* Both are the caller's to release. */
@@ -158,7 +189,8 @@ static int mark(struct writing *k, struct digest *content)
 			       "planned",
 			       k->path);
 	if (rc == 0)
-		rc = vmark_write(k->to.fd, &m, &sums);
+		rc = vmark_write(k->to.fd, &m, &sums, k->w->from,
+				 vdir_untouched(k->w));
 	beside_tell("mark written");
 	*content = m.id.content;
 	sums_release(&sums);

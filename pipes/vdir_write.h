@@ -26,6 +26,8 @@ struct vdir_write {
 	uint64_t version;
 	unsigned threads;		/* 0: all cores */
 	bool link;			/* the source is never written again */
+	const struct vmark_from *from;	/* the files before anything was read,
+					 * or NULL */
 	const atomic_bool *cancel;
 };
 
@@ -40,6 +42,12 @@ struct vdir_made {
 int vdir_is_ours(const struct vdir_write *w, const char *path,
 		 struct vmark *m, struct stat *old);
 
+/* The source's files as they are, for the mark; owned.  NULL: of these cannot
+ * be told whether somebody has written to them since (still.h). */
+struct vmark_from *vdir_look(const struct vdir_write *w);
+/* How many of w->from the mark may have: all, if they are untouched. */
+uint32_t vdir_untouched(const struct vdir_write *w);
+
 /* A whole checkpoint.  One that is there already with the source's content
  * stays as it is, so that readers are not disturbed by a publisher that was
  * started again.  Logged. */
@@ -51,11 +59,17 @@ struct vdir_diff {
 	const struct digest *content;	/* and what it holds */
 	const char *const *place;	/* directories that may hold it whole */
 	uint32_t nplaces;
+	const struct identity *same;	/* the source is that; it need not be
+					 * read.  NULL: nobody knows */
 	unsigned encoding;		/* patch_kind or DELTA_AUTO */
 	enum checksum_kind checksum;
 	uint64_t full_every, max_chain;	/* deltas; 0: no bound */
 };
 
+/* Is the source what the base was made from, and untouched since?  Then *same
+ * is what both are.  Quiet. */
+bool vdir_is_base(const struct vdir_write *w, const struct vdir_diff *c,
+		  struct identity *same);
 /* The same as a delta, or whole where a delta will not do: it would be as
  * large; base, layout or carried files are not what they were; its turn has
  * come.  A delta's directory has a mark as well, that says what applying it

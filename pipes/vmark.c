@@ -13,6 +13,9 @@
 	 MARK_BIT(content) | MARK_BIT(tensors) | MARK_BIT(structure))
 #define HEAD_MAY (MARK_BIT(registry) | MARK_BIT(parent))
 #define LINE (MARK_BIT(file) | MARK_BIT(bytes) | MARK_BIT(digest))
+#define FROM                                                   \
+	(MARK_BIT(from) | MARK_BIT(device) | MARK_BIT(inode) | \
+	 MARK_BIT(bytes) | MARK_BIT(modified) | MARK_BIT(changed))
 
 struct reading {
 	const char *name;
@@ -21,6 +24,10 @@ struct reading {
 	/* Files that are looked for, or NULL: */
 	const struct sums *have;
 	char *changed; /* the first that is not as is said */
+	/* What it may be made from, or NULL: */
+	const struct vmark_from *from;
+	uint32_t nfrom, met;
+	bool is_other;
 };
 
 int vmark_registry(struct slice id, char out[VMARK_TEXT_MAX])
@@ -72,12 +79,35 @@ static bool is_as_said(const struct sums *have, const struct markline *m)
 	return false;
 }
 
+static bool is_same_from(const struct vmark_from *f, const struct markline *m)
+{
+	const struct still was = { .dev = m->device,
+				   .ino = m->inode,
+				   .size = m->bytes,
+				   .mtime_ns = (int64_t)m->modified,
+				   .ctime_ns = (int64_t)m->changed };
+
+	return slice_eq(m->from, slice_of(f->path)) &&
+	       still_same(&f->still, &was);
+}
+
+static void take_from(struct reading *r, const struct markline *m)
+{
+	if (r->met >= r->nfrom || !is_same_from(&r->from[r->met], m))
+		r->is_other = true;
+	r->met++;
+}
+
 static int take_line(void *ctx, const struct markline *m)
 {
 	struct reading *r = ctx;
 
 	if (!r->has_head)
 		return take_head(r, m);
+	if (m->has == FROM) {
+		take_from(r, m);
+		return 0;
+	}
 	if (m->has != LINE)
 		return log_error(E_DATA, "%s: a line that is no file's",
 				 r->name);
@@ -126,6 +156,16 @@ char *vmark_changed_file(int dirfd, const char *path, const struct sums *have)
 	return r.changed;
 }
 
+bool vmark_is_from(int dirfd, const struct vmark_from *from, uint32_t n)
+{
+	struct vmark made;
+	struct reading r = { .out = &made, .from = from, .nfrom = n };
+	int was = log_quiet_thread(1), rc = read_all(dirfd, "", &r);
+
+	log_quiet_thread(was);
+	return rc > 0 && n > 0 && r.met == n && !r.is_other;
+}
+
 static void add_files(struct buf *b, const struct sums *files)
 {
 	const struct source *s = files->source;
@@ -142,7 +182,23 @@ static void add_files(struct buf *b, const struct sums *files)
 	}
 }
 
-int vmark_write(int dirfd, const struct vmark *v, const struct sums *files)
+static void add_from(struct buf *b, const struct vmark_from *f)
+{
+	struct markline m = {
+		.has = FROM,
+		.from = slice_of(f->path),
+		.device = f->still.dev,
+		.inode = f->still.ino,
+		.bytes = f->still.size,
+		.modified = (uint64_t)f->still.mtime_ns,
+		.changed = (uint64_t)f->still.ctime_ns,
+	};
+
+	markline_add(b, &m);
+}
+
+int vmark_write(int dirfd, const struct vmark *v, const struct sums *files,
+		const struct vmark_from *from, uint32_t n)
 {
 	struct markline m = {
 		.has = HEAD,
@@ -165,7 +221,9 @@ int vmark_write(int dirfd, const struct vmark *v, const struct sums *files)
 	markline_add(&b, &m);
 	if (files)
 		add_files(&b, files);
-	markline_end(&b, (files ? (uint64_t)files->source->nfiles : 0) + 1);
+	for (uint32_t i = 0; i < n; i++)
+		add_from(&b, &from[i]);
+	markline_end(&b, UINT64_C(1) + (files ? files->source->nfiles : 0) + n);
 	rc = io_replace(dirfd, VMARK_NAME, b.p, b.n);
 	buf_release(&b);
 	return rc;

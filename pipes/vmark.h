@@ -6,7 +6,9 @@
  *				"diff": no checkpoint, but a delta, and what
  *				applying it makes), registry, version, parent,
  *				content, tensors, structure; then one for each
- *				file, with its size and digest (sums.h)
+ *				file, with its size and digest (sums.h); and one for
+ *				each file that it was made from, with what tells
+ *				whether somebody has written to that since (still.h)
  *
  * A dot file, so that no loader and no copy of a checkpoint takes it along.
  * It is the last file that is written before a directory appears under its
@@ -16,6 +18,7 @@
 #ifndef WEIR_VMARK_H
 #define WEIR_VMARK_H
 
+#include "common/still.h"
 #include "pipes/sums.h"
 
 #define VMARK_NAME	".weir-version"
@@ -33,11 +36,21 @@ struct vmark {
 	struct identity id;
 };
 
+/* A file that it was made from, as that was then. */
+struct vmark_from {
+	const char *path;
+	struct still still;
+};
+
 /* 1 and the mark, 0 if there is none, or a negative E_*, logged.  path: of
  * the directory, for messages. */
 int vmark_read(int dirfd, const char *path, struct vmark *out);
-/* Durable.  files: of the directory, and what is in them; NULL: none. */
-int vmark_write(int dirfd, const struct vmark *m, const struct sums *files);
+/* Durable.  files: of the directory, and what is in them; NULL: none.  from:
+ * n of them. */
+int vmark_write(int dirfd, const struct vmark *m, const struct sums *files,
+		const struct vmark_from *from, uint32_t n);
+/* Was it made from these n files, in this order and as they are?  Quiet. */
+bool vmark_is_from(int dirfd, const struct vmark_from *from, uint32_t n);
 /* The first file that is not as the mark says; owned.  NULL: all are, or
  * nobody knows. */
 char *vmark_changed_file(int dirfd, const char *path, const struct sums *have);

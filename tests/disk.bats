@@ -6,9 +6,12 @@
 load fleet
 load delta
 
-# What is synced is synced quickly in memory.  The first test stays on the disk.
+# What is synced is synced quickly in memory.  The first test stays on the
+# disk, and those of which only a disk can tell whether they were touched.
 setup() {
-	[ "$BATS_TEST_NUMBER" -eq 1 ] || [ ! -d /dev/shm ] || export TMPDIR=/dev/shm
+	[ "$BATS_TEST_NUMBER" -eq 1 ] ||
+		[[ $BATS_TEST_DESCRIPTION == untouched:* ]] ||
+		[ ! -d /dev/shm ] || export TMPDIR=/dev/shm
 	common_setup
 	mkdir "$T/disk"
 }
@@ -420,6 +423,193 @@ one_error() {
 	done
 	assert_equal "$(serving a)" 2
 	holds a "$T/one"
+}
+
+# times_tell: a file system where a time tells that somebody wrote (still.h).
+times_tell() {
+	case $(stat -f -c %T "$T") in
+	ext2/ext3 | xfs | btrfs | f2fs) ;;
+	*) skip "a file system whose times do not tell" ;;
+	esac
+}
+
+# past DIR...: all that is there was touched a moment ago, not just now.
+is_past() { [ -z "$(find "$@" -type f -newerct '1 second ago')" ]; }
+past() { wait_for is_past "$@"; }
+
+# unread, was_read: the source, by the push in $T/push.err.
+unread() { assert_file_contains "$T/push.err" "untouched: it is not read"; }
+was_read() { refute_file_has "$T/push.err" untouched; }
+refute_file_has() { ! grep -e "$2" "$1"; }
+
+# again SOURCE [OPTION]...: pushed by delta, and what was said is kept.
+again() { delta_push "$@" -v 2>"$T/push.err"; }
+
+# is_linked A B: engine a's versions are the same files.
+is_linked() {
+	local file
+
+	for file in "$T/one"/*; do
+		[ "$T/a/versions/00000$1/${file##*/}" -ef \
+			"$T/a/versions/00000$2/${file##*/}" ] || return 1
+	done
+}
+
+@test "untouched: a version that did not change is read nowhere" {
+	times_tell
+	small one 1
+	engine a -v
+	fleet a
+	past "$T/one"
+	again "$T/one"
+	was_read
+	past "$T/a/versions"
+	again "$T/one"
+	unread
+	is_diff 2
+	again "$T/one"
+	unread
+	is_diff 3
+	assert_file_contains "$T/a.err" "version 3 is version 2, untouched"
+	assert_file_contains "$T/a.err" "version 3 is sealed, proof copied"
+	is_linked 2 3
+	holds a "$T/one"
+	again "$T/one" --accept-proof reread
+	was_read
+	assert_file_contains "$T/a.err" "version 4 is sealed, proof reread"
+	assert_equal "$(serving a)" 4
+	# Whoever reads all of it finds what was said unread.
+	weir-delta verify "$(vdir 3)"
+	weir-delta apply "$(vdir 2)" "$(vdir 1)"
+	weir-delta apply "$(vdir 3)" "$(vdir 1)"
+}
+
+@test "untouched: a source that anybody has written to is read" {
+	times_tell
+	small one 1
+	engines a
+	fleet a
+	past "$T/one"
+	again "$T/one"
+	file=$(find "$T/one" -name '*.safetensors' | sort | tail -n 1)
+	cp -p "$file" "$T/before"
+	at=$(($(stat -c %s "$file") - 4))
+	# By a write, with its time put back.
+	spoil "$file" "$at"
+	touch -r "$T/before" "$file"
+	past "$T/one"
+	again "$T/one"
+	was_read
+	holds a "$T/one"
+	# Through a mapping, with nothing said.
+	past "$T/one"
+	again "$T/one"
+	unread
+	python3 -c 'import mmap, sys
+with open(sys.argv[1], "r+b") as f, mmap.mmap(f.fileno(), 0) as m:
+    m[int(sys.argv[2])] ^= 1' "$file" "$at"
+	past "$T/one"
+	again "$T/one"
+	was_read
+	holds a "$T/one"
+	# Another file of the same bytes and times.
+	again "$T/one"
+	unread
+	cp -p "$file" "$T/other"
+	mv "$T/other" "$file"
+	past "$T/one"
+	again "$T/one"
+	was_read
+	# Somebody has it open for writing, and does nothing.
+	again "$T/one"
+	unread
+	exec 9<>"$file"
+	again "$T/one"
+	was_read
+	exec 9>&-
+	again "$T/one"
+	was_read
+	again "$T/one"
+	unread
+	holds a "$T/one"
+}
+
+@test "untouched: a file beside the weights counts; a new one, too" {
+	times_tell
+	small one 1
+	engines a
+	fleet a
+	past "$T/one"
+	again "$T/one"
+	echo '{}' >"$T/one/generation_config.json"
+	past "$T/one"
+	again "$T/one"
+	was_read
+	is_full 2
+	again "$T/one"
+	unread
+	echo '{ }' >"$T/one/generation_config.json"
+	past "$T/one"
+	again "$T/one"
+	was_read
+	is_full 4
+	holds a "$T/one"
+}
+
+@test "untouched: DK-12 a store edited by hand is read, and made anew" {
+	times_tell
+	small one 1
+	engine a -v
+	fleet a
+	past "$T/one"
+	delta_push "$T/one"
+	past "$T/a/versions"
+	delta_push "$T/one"
+	file=$(find "$T/a/current/" -name '*.safetensors' | head -n 1)
+	spoil "$file" $(($(stat -c %s "$file") - 4))
+	again "$T/one"
+	unread
+	refute_file_has "$T/a.err" "version 3 is version 2, untouched"
+	assert_file_contains "$T/a.err" "version 3 is made from the full version 1"
+	holds a "$T/one"
+}
+
+@test "untouched: what another registry, or an undecided run, says is no word" {
+	times_tell
+	small one 1
+	touch_up one two 11
+	engines a
+	fleet a
+	past "$T/one" "$T/two"
+	again "$T/one"
+	# It is written, and never published.
+	run again "$T/two" --post-write false
+	assert_failure
+	again "$T/two"
+	was_read
+	holds a "$T/two"
+	# The directory of version 1 has been put under the decided number.
+	version=$(serving a)
+	rm -rf "$(vdir "$version")"
+	cp -r "$(vdir 1)" "$(vdir "$version")"
+	again "$T/one"
+	was_read
+	holds a "$T/one"
+}
+
+@test "in memory, where no time tells, an unchanged source is read" {
+	case $(stat -f -c %T "$T") in tmpfs) ;; *) skip "no tmpfs" ;; esac
+	small one 1
+	engine a -v
+	fleet a
+	past "$T/one"
+	again "$T/one"
+	past "$T/a/versions"
+	again "$T/one"
+	again "$T/one"
+	was_read
+	is_diff 3
+	assert_file_contains "$T/a.err" "version 3 is sealed, proof reread"
 }
 
 @test "delta: the base is what was decided, not what was tried" {
