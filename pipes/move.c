@@ -47,17 +47,54 @@ void move_refuse(struct move *m, uint64_t seq, int code, uint32_t bucket,
 	move_send(m, &reply);
 }
 
-static void enrolled(struct move *m, uint64_t seq)
+static int find_device(const struct move_wire *wire, uint32_t number,
+		       struct gpu_device *d, uint32_t *library)
+{
+	int rc = gpu_open((int)number, d);
+
+	return rc == 0 ? wire->version(library) : rc;
+}
+
+static int open_device(struct move *m, uint32_t number)
+{
+	int rc = find_device(m->wire, number, &m->device, &m->library);
+	char version[NCCL_TEXT];
+
+	if (rc == 0)
+		rc = gpu_stream_new(&m->copies);
+	if (rc < 0)
+		return rc;
+	nccl_version_text(m->library, version);
+	log_info("%s, CUDA runtime %d, driver %d%s%s", m->device.name,
+		 m->device.runtime, m->device.driver,
+		 m->library ? ", NCCL " : "", m->library ? version : "");
+	loop_arm(m->loop, &m->look, MOVE_LOOK_MS);
+	return 0;
+}
+
+/* With a device there is a stream. */
+bool move_is_enrolled(const struct move *m)
+{
+	return m->copies != NULL;
+}
+
+static int enroll(struct move *m, const struct m_enroll *e)
 {
 	struct msg reply = { .type = M_enrolled };
+	int rc = 0;
 
+	if (!move_is_enrolled(m))
+		rc = open_device(m, e->device);
+	if (rc < 0)
+		return rc;
 	reply.enrolled = (struct m_enrolled){
-		.seq = seq,
+		.seq = e->seq,
 		.uuid = { (const char *)m->device.uuid, GPU_UUID_LEN },
 		.device = slice_of(m->device.name),
 		.library = m->library,
 	};
 	move_send(m, &reply);
+	return 0;
 }
 
 /* The descriptors are ours from here on, whatever becomes of them. */
@@ -100,8 +137,7 @@ static int take_message(struct move *m, const int *fd, size_t n)
 	case M_attach:
 		return 0;
 	case M_enroll:
-		enrolled(m, msg.enroll.seq);
-		return 0;
+		return enroll(m, &msg.enroll);
 	case M_join:
 		move_join(m, &msg.join);
 		return 0;
@@ -166,36 +202,12 @@ static void ticks_ready(void *arg)
 
 /* ---- life ---- */
 
-static int find_device(const struct move_wire *wire, struct gpu_device *d,
-		       uint32_t *library)
-{
-	int rc = gpu_open(0, d);
-
-	return rc == 0 ? wire->version(library) : rc;
-}
-
-static int check(const struct move_wire *wire)
+static int check(const struct move_wire *wire, uint32_t device)
 {
 	struct gpu_device d;
 	uint32_t library;
 
-	return find_device(wire, &d, &library);
-}
-
-static int open_device(struct move *m)
-{
-	int rc = find_device(m->wire, &m->device, &m->library);
-	char version[NCCL_TEXT];
-
-	if (rc == 0)
-		rc = gpu_stream_new(&m->copies);
-	if (rc < 0)
-		return rc;
-	nccl_version_text(m->library, version);
-	log_info("%s, CUDA runtime %d, driver %d%s%s", m->device.name,
-		 m->device.runtime, m->device.driver,
-		 m->library ? ", NCCL " : "", m->library ? version : "");
-	return 0;
+	return find_device(wire, device, &d, &library);
 }
 
 static int start(struct move *m)
@@ -204,12 +216,9 @@ static int start(struct move *m)
 
 	if (rc == 0 && pipe2(m->done_fd, O_CLOEXEC | O_NONBLOCK) < 0)
 		rc = log_errno(E_IO, "pipe");
-	if (rc == 0)
-		rc = open_device(m);
 	if (rc < 0)
 		return rc;
 	m->look = (struct loop_timer){ .fn = move_look, .arg = m };
-	loop_arm(m->loop, &m->look, MOVE_LOOK_MS);
 	loop_add_fd(m->loop, m->done_fd[0], ticks_ready, m);
 	loop_add_fd(m->loop, m->sock, sock_ready, m);
 	return 0;
@@ -263,14 +272,14 @@ int move_main(const char *name, const struct move_wire *wire, int argc,
 	int rc;
 
 	log_init(name, LOG_INFO);
-	if (argc != 2)
-		rc = log_error(E_USAGE,
-			       "usage: %s FD|check; it is started by other "
-			       "programs",
-			       name);
-	else if (strcmp(argv[1], "check") == 0)
-		rc = check(wire);
-	else
+	if (argc == 3 && strcmp(argv[1], "check") == 0)
+		rc = check(wire, (uint32_t)atoi(argv[2]));
+	else if (argc == 2)
 		rc = run(wire, atoi(argv[1]));
+	else
+		rc = log_error(E_USAGE,
+			       "usage: %s FD, or check DEVICE; it is started "
+			       "by other programs",
+			       name);
 	return err_exit_code(rc);
 }

@@ -7,7 +7,8 @@
  * It is told what to do over a socket pair (fdpass.h), by the messages of
  * msg.def, and knows no run, no engine and no fence: whoever started it does.
  *
- *	<- enroll		-> enrolled: its device and library
+ *	<- enroll		its device, by number; -> enrolled: device and
+ *				library
  *	<- attach		descriptors of files, by number; no reply
  *	<- join			-> grouped (rank 0: the id), joined (waiting),
  *				joined (formed: probe bytes have flowed)
@@ -56,7 +57,7 @@
 struct move_wire;
 extern const struct move_wire move_wire_nccl, move_wire_ipc;
 
-/* The whole program, `NAME FD|check`: its exit code. */
+/* The whole program, `NAME FD` or `NAME check DEVICE`: its exit code. */
 int move_main(const char *name, const struct move_wire *wire, int argc,
 	      char **argv);
 

@@ -182,6 +182,8 @@ static bool is_used(const struct move *m, const struct m_join *j)
 /* NULL, or why not; nothing of the library has been asked by then. */
 static const char *wrong_with(const struct move *m, const struct m_join *j)
 {
+	if (!move_is_enrolled(m))
+		return "join: it has not enrolled";
 	if (j->rank >= j->world || j->group == 0)
 		return "join: no such rank in a group of that size";
 	if (j->id.n != (j->rank == 0 ? 0 : NCCL_ID_LEN))

@@ -124,6 +124,8 @@ struct move {
 	bool probe_is_pinned;
 };
 
+/* It has a device. */
+bool move_is_enrolled(const struct move *m);
 /* A failure that this process cannot go on after. */
 void move_give_up(struct move *m, int rc);
 void move_send(struct move *m, const struct msg *reply);

@@ -312,11 +312,14 @@ static int wait_for_check(const struct mover_kind *kind, struct child *c)
 	return rc > 0 ? 0 : explain(kind, c);
 }
 
-int mover_check(const struct mover_kind *kind)
+int mover_check(const struct mover_kind *kind, uint32_t device)
 {
 	struct child c = CHILD_NONE;
-	int rc = spawn(kind, &c, "check", "", -1);
+	char how[32];
+	int rc;
 
+	snprintf(how, sizeof(how), "check %u", device);
+	rc = spawn(kind, &c, how, "", -1);
 	if (rc == 0)
 		rc = wait_for_check(kind, &c);
 	child_kill(&c);

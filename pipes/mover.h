@@ -43,9 +43,10 @@ extern const struct mover_kind mover_nccl, mover_ipc, mover_slot, mover_source;
 int mover_start(struct mover **out, struct loop *l,
 		const struct mover_kind *kind, const struct mover_ops *ops,
 		void *arg);
-/* Would it start, and find its libraries and a device?  Waits for at most
- * MOVER_CHECK_MS.  0, or -E_UNAVAIL, logged, naming what is missing. */
-int mover_check(const struct mover_kind *kind);
+/* Would it start, and find its libraries and the device of that number?  Waits
+ * for at most MOVER_CHECK_MS.  0, or -E_UNAVAIL, logged, naming what is
+ * missing. */
+int mover_check(const struct mover_kind *kind, uint32_t device);
 /* One that talks to nobody and has a job: with fd, its number, and file.  To
  * its end, or until is_over(arg): 0; what it ended with, logged with its last
  * line; -E_AGAIN, unlogged. */

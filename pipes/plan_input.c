@@ -274,11 +274,6 @@ static int check_engines(struct plan_input *in, size_t nranks)
 	const struct fleet *f = &in->fleet;
 	int rc = check_alone(in);
 
-	if (rc == 0 && nranks > 1 && transport_has(in->transport, TR_DEVICE))
-		rc = log_error(E_CONFIG,
-			       "transport %s: %zu source ranks; more than "
-			       "one is not built yet",
-			       in->transport, nranks);
 	for (uint32_t i = 0; rc == 0 && nranks > 1 && i < f->n; i++)
 		rc = check_workers(&f->engine[i], nranks);
 	return rc;

@@ -2,14 +2,15 @@
  * tr_nccl.c - one broadcast, or one buffer that all can map, reaches every
  * engine of a wave: transports nccl and cuda-ipc.
  *
- * The proxy of weir-move-nccl or weir-move-ipc (move.h), which is rank 0.  Each
- * receiver has a mover of its own; it is asked to enroll, to join a group and
- * to take offers over a fan, and the fan's deadlines are ours.
+ * The proxy of weir-move-nccl or weir-move-ipc (move.h), which is rank 0: one
+ * for each source rank, on a device of its own.  Each receiver has a mover of
+ * its own; it is asked to enroll, to join a group and to take offers over a
+ * fan, and the fan's deadlines are ours.
  *
  * Who is posted a bucket at once decides the group: all attached receivers
- * make one group, else each engine has its own.  A group is formed when a
- * bucket first goes to it, one after another in the order of the fleet, and
- * used for the rest of the run.
+ * make one group, else each engine has its own; of several source ranks, for
+ * each of them apart.  A group is formed when a bucket first goes to it, one
+ * after another in the order of the fleet, and used for the rest of the run.
  *
  * An offer goes to rank 0 first: receivers hear of it when it has been read
  * and launched, so that a source that fails does not leave them waiting in a
@@ -53,9 +54,14 @@ const char *tr_nccl_name_of(const struct transport *t, uint32_t receiver)
 	return p->engine[p->receiver[receiver].engine].name;
 }
 
+struct root *tr_nccl_root_of(const struct transport *t, uint32_t receiver)
+{
+	return &tr_nccl_of(t)->root[t->env->plan->receiver[receiver].rank];
+}
+
 /* ---- enrolling ---- */
 
-static void take_device(struct device *d, const struct m_enrolled *e)
+void tr_nccl_take_device(struct device *d, const struct m_enrolled *e)
 {
 	d->is_known = e->uuid.n == GPU_UUID_LEN;
 	if (d->is_known)
@@ -69,19 +75,81 @@ static bool is_same_device(const struct device *a, const struct device *b)
 	       memcmp(a->uuid, b->uuid, GPU_UUID_LEN) == 0;
 }
 
-/* What is on another device could be read over peer access: not built. */
-static int check_one_device(const struct nccl *n, uint32_t receiver)
-{
-	char its[GPU_UUID_TEXT], ours[GPU_UUID_TEXT];
+#define WHO_MAX 128
 
-	if (is_same_device(&n->device[receiver], &n->root))
+/* As the engine's fault calls it: "engine a: it is on ...". */
+static const char *its_name(const struct transport *t, uint32_t receiver,
+			    char out[WHO_MAX])
+{
+	const struct plan *p = t->env->plan;
+
+	snprintf(out, WHO_MAX, "it");
+	if (p->nranks > 1)
+		snprintf(out, WHO_MAX, "its worker %u",
+			 p->receiver[receiver].worker);
+	return out;
+}
+
+static const char *root_name(const struct root *r, char out[WHO_MAX])
+{
+	snprintf(out, WHO_MAX, "the source");
+	if (r->t->env->plan->nranks > 1)
+		snprintf(out, WHO_MAX, "source rank %u", r->rank);
+	return out;
+}
+
+/* What is on another device could be read over peer access: not built. */
+static int check_one_device(const struct transport *t, uint32_t receiver)
+{
+	const struct device *d = &tr_nccl_of(t)->device[receiver];
+	const struct root *root = tr_nccl_root_of(t, receiver);
+	char its[GPU_UUID_TEXT], ours[GPU_UUID_TEXT];
+	char who[WHO_MAX], source[WHO_MAX];
+
+	if (is_same_device(d, &root->device))
 		return 0;
-	gpu_uuid_text(n->device[receiver].uuid, its);
-	gpu_uuid_text(n->root.uuid, ours);
+	gpu_uuid_text(d->uuid, its);
+	gpu_uuid_text(root->device.uuid, ours);
 	return log_error(E_CONFIG,
-			 "it is on %s, the source on %s: cuda-ipc needs one "
-			 "device for both; use transport nccl",
-			 its, ours);
+			 "%s is on %s, %s on %s: cuda-ipc needs one device for "
+			 "both; use transport nccl",
+			 its_name(t, receiver, who), its,
+			 root_name(root, source), ours);
+}
+
+/* NULL, or whoever of the others has this receiver's device. */
+static const char *who_is_there(const struct transport *t, uint32_t receiver,
+				char out[WHO_MAX])
+{
+	const struct plan *p = t->env->plan;
+	const struct nccl *n = tr_nccl_of(t);
+	const struct device *d = &n->device[receiver];
+
+	for (uint32_t k = 0; k < p->nranks; k++)
+		if (is_same_device(d, &n->root[k].device))
+			return root_name(&n->root[k], out);
+	for (uint32_t r = 0; r < p->nreceivers; r++) {
+		if (r == receiver || !n->attached[r] ||
+		    !is_same_device(d, &n->device[r]))
+			continue;
+		snprintf(out, WHO_MAX, "engine %s", tr_nccl_name_of(t, r));
+		return out;
+	}
+	return NULL;
+}
+
+static int check_own_device(const struct transport *t, uint32_t receiver)
+{
+	char uuid[GPU_UUID_TEXT], who[WHO_MAX], other[WHO_MAX];
+	const char *there = who_is_there(t, receiver, other);
+
+	if (!there)
+		return 0;
+	gpu_uuid_text(tr_nccl_of(t)->device[receiver].uuid, uuid);
+	return log_error(E_CONFIG,
+			 "%s and %s are both on %s: NCCL needs a device for "
+			 "each; use transport host or cuda-ipc",
+			 its_name(t, receiver, who), there, uuid);
 }
 
 /* 0, or why it cannot be in a group with the others. */
@@ -89,39 +157,25 @@ static int check_device(const struct transport *t, uint32_t receiver)
 {
 	const struct nccl *n = tr_nccl_of(t);
 	const struct device *d = &n->device[receiver];
-	char uuid[GPU_UUID_TEXT], have[NCCL_TEXT], want[NCCL_TEXT];
+	const struct device *root = &tr_nccl_root_of(t, receiver)->device;
+	char have[NCCL_TEXT], want[NCCL_TEXT];
 
 	if (n->way->is_mapped)
-		return check_one_device(n, receiver);
-	gpu_uuid_text(d->uuid, uuid);
+		return check_one_device(t, receiver);
 	nccl_version_text(d->library, have);
-	nccl_version_text(n->root.library, want);
-	if (!nccl_is_compatible(d->library, n->root.library))
+	nccl_version_text(root->library, want);
+	if (!nccl_is_compatible(d->library, root->library))
 		return log_error(E_CONFIG, "it has NCCL %s, the source %s",
 				 have, want);
-	if (is_same_device(d, &n->root))
-		return log_error(E_CONFIG,
-				 "it and the source are both on %s: NCCL needs "
-				 "a device for each; use transport host or "
-				 "cuda-ipc",
-				 uuid);
-	for (uint32_t r = 0; r < t->env->plan->nreceivers; r++)
-		if (r != receiver && n->attached[r] &&
-		    is_same_device(d, &n->device[r]))
-			return log_error(E_CONFIG,
-					 "it and engine %s are both on %s: "
-					 "NCCL needs a device for each",
-					 tr_nccl_name_of(t, r), uuid);
-	return 0;
+	return check_own_device(t, receiver);
 }
 
-/* When both ends are known. */
-static void try_attach(struct transport *t, uint32_t receiver)
+void tr_nccl_try_attach(struct transport *t, uint32_t receiver)
 {
 	struct nccl *n = tr_nccl_of(t);
 
-	if (!n->wants[receiver] || !n->root.is_known ||
-	    !n->device[receiver].is_known)
+	if (!n->wants[receiver] || !n->device[receiver].is_known ||
+	    !tr_nccl_root_of(t, receiver)->device.is_known)
 		return;
 	n->wants[receiver] = false;
 	if (check_device(t, receiver) < 0) {
@@ -131,131 +185,6 @@ static void try_attach(struct transport *t, uint32_t receiver)
 	}
 	n->attached[receiver] = true;
 	tr_tell_attached(t, receiver);
-}
-
-/* ---- what the mover says ---- */
-
-static struct group *group_by_seq(struct nccl *n, uint64_t seq)
-{
-	for (uint32_t i = n->ngroups; i > 0; i--)
-		if (n->group[i - 1]->seq == seq)
-			return n->group[i - 1];
-	return NULL;
-}
-
-static struct cast *cast_by_seq(struct nccl *n, uint64_t seq)
-{
-	struct cast *c = n->cast;
-
-	while (c && c->seq != seq)
-		c = c->next;
-	return c;
-}
-
-static void mover_refused(struct transport *t, const struct m_refused *r)
-{
-	struct nccl *n = tr_nccl_of(t);
-	struct group *g = group_by_seq(n, r->seq);
-	struct cast *c = cast_by_seq(n, r->seq);
-	char cause[TR_CAUSE_MAX];
-
-	snprintf(cause, sizeof(cause), "%.*s", SLICE_ARG(r->cause));
-	if (g && g->state == GROUP_FORMING) {
-		tr_nccl_not_formed(t, g, r->code, cause);
-	} else if (c && c->is_launched) {
-		tr_nccl_break_group(t, c->group, r->code, cause);
-	} else if (c) {
-		c->is_moved = true;
-		tr_nccl_fail_cast(t, c, r->code, cause);
-		tr_nccl_sweep(n);
-	}
-}
-
-static void mover_enrolled(struct transport *t, const struct m_enrolled *e)
-{
-	struct nccl *n = tr_nccl_of(t);
-
-	take_device(&n->root, e);
-	for (uint32_t r = 0; r < t->env->plan->nreceivers; r++)
-		try_attach(t, r);
-}
-
-static void mover_said(void *arg, const struct msg *m)
-{
-	struct transport *t = arg;
-	struct nccl *n = tr_nccl_of(t);
-	struct group *g;
-	struct cast *c;
-
-	switch (m->type) {
-	case M_enrolled:
-		mover_enrolled(t, &m->enrolled);
-		break;
-	case M_grouped:
-		g = group_by_seq(n, m->grouped.seq);
-		if (g)
-			tr_nccl_ask_to_join(t, g, &m->grouped);
-		break;
-	case M_joined:
-		g = group_by_seq(n, m->joined.seq);
-		if (g && m->joined.formed)
-			tr_nccl_one_formed(t, g);
-		break;
-	case M_launched:
-		c = cast_by_seq(n, m->launched.seq);
-		if (c)
-			tr_nccl_launched(t, c, m->launched.buffer);
-		break;
-	case M_ack:
-		c = cast_by_seq(n, m->ack.seq);
-		if (c)
-			tr_nccl_moved(t, c);
-		break;
-	case M_refused:
-		mover_refused(t, &m->refused);
-		break;
-	default:
-		log_debug("%s sent %s", n->way->mover->program,
-			  msg_name(m->type));
-	}
-	tr_nccl_watch_mover(t);
-}
-
-/* Nothing can go on without it. */
-static void mover_lost(struct transport *t, int code, const char *cause)
-{
-	struct nccl *n = tr_nccl_of(t);
-
-	n->gone_code = code;
-	snprintf(n->gone, sizeof(n->gone), "%s", cause);
-	mover_free(n->mover);
-	n->mover = NULL;
-	for (uint32_t r = 0; r < t->env->plan->nreceivers; r++)
-		if (n->wants[r])
-			tr_tell_failed(t, r, ID_NONE, code, slice_of(n->gone));
-	for (uint32_t i = 0; i < n->ngroups; i++)
-		tr_nccl_break_group(t, n->group[i], code, n->gone);
-}
-
-static void mover_ended(void *arg, int rc)
-{
-	mover_lost(arg, -rc, log_cause());
-}
-
-static const struct mover_ops mover_ops = {
-	.msg = mover_said,
-	.ended = mover_ended,
-};
-
-static void silent(void *arg)
-{
-	struct transport *t = arg;
-	char time[UNITS_MAX], cause[128];
-
-	snprintf(cause, sizeof(cause), "%s said nothing for %s",
-		 tr_nccl_of(t)->way->mover->program,
-		 units_time((int64_t)t->env->load_ms, time));
-	mover_lost(t, E_TIMEOUT, cause);
 }
 
 /* ---- what receivers say ---- */
@@ -307,8 +236,8 @@ static void take_reply(struct transport *t, uint32_t receiver, uint64_t tag,
 
 	switch (m->type) {
 	case M_enrolled:
-		take_device(&n->device[receiver], &m->enrolled);
-		try_attach(t, receiver);
+		tr_nccl_take_device(&n->device[receiver], &m->enrolled);
+		tr_nccl_try_attach(t, receiver);
 		break;
 	case M_joined:
 		if (m->joined.group == (uint32_t)tag)
@@ -339,12 +268,10 @@ static void request_failed(struct transport *t, uint32_t receiver, uint64_t tag,
 
 /* Rank 0 says who did not come before it leaves, and by that the others fail:
  * which of the two is read first is chance. */
-static void hear_rank0(struct transport *t, uint64_t tag)
+static void hear_rank0(const struct root *root, uint64_t tag)
 {
-	struct nccl *n = tr_nccl_of(t);
-
-	if ((tag & TAG_OFFER) == TAG_JOIN && n->mover)
-		mover_look(n->mover);
+	if ((tag & TAG_OFFER) == TAG_JOIN && root->mover)
+		mover_look(root->mover);
 }
 
 static void replied(void *arg, uint32_t receiver, uint64_t tag,
@@ -358,7 +285,7 @@ static void replied(void *arg, uint32_t receiver, uint64_t tag,
 	} else if (m->type == M_refused) {
 		snprintf(cause, sizeof(cause), "%.*s",
 			 SLICE_ARG(m->refused.cause));
-		hear_rank0(t, tag);
+		hear_rank0(tr_nccl_root_of(t, receiver), tag);
 		request_failed(t, receiver, tag, m->refused.code, cause);
 	} else {
 		take_reply(t, receiver, tag, m);
@@ -388,39 +315,14 @@ static const struct fan_ops fan_ops = {
 
 /* ---- the transport ---- */
 
-static int send_files(struct transport *t)
-{
-	const struct tr_env *env = t->env;
-	struct nccl *n = tr_nccl_of(t);
-	int rc = 0;
-
-	for (uint32_t i = 0; i < env->plan->nfiles && rc == 0;
-	     i += FDPASS_MAX) {
-		uint32_t left = env->plan->nfiles - i;
-		struct msg m = { .type = M_attach };
-
-		m.attach = (struct m_attach){
-			.fence = env->fence,
-			.first = i,
-			.count = left < FDPASS_MAX ? left : FDPASS_MAX,
-		};
-		rc = mover_send(n->mover, &m, env->fd + i, m.attach.count);
-	}
-	n->has_files = rc == 0;
-	return rc;
-}
-
 static int nccl_attach(struct transport *t, uint32_t receiver)
 {
 	const struct tr_env *env = t->env;
 	struct nccl *n = tr_nccl_of(t);
+	struct root *root = tr_nccl_root_of(t, receiver);
 	struct msg m = { .type = M_enroll };
-	int rc = 0;
+	int rc = tr_nccl_give_files(root);
 
-	if (!n->mover)
-		return log_adopt_cause(n->gone_code, n->gone);
-	if (!n->has_files)
-		rc = send_files(t);
 	if (rc < 0)
 		return rc;
 	n->wants[receiver] = true;
@@ -428,7 +330,7 @@ static int nccl_attach(struct transport *t, uint32_t receiver)
 		.fence = env->fence,
 		.boot = slice_of(env->boot[receiver]),
 		.transport = slice_of(n->way->name),
-		.bytes = env->plan->rank[0].bytes,
+		.bytes = env->plan->rank[root->rank].bytes,
 	};
 	return fan_call(n->fan, receiver, &m, TAG_ENROLL, 1, env->engine_ms);
 }
@@ -443,9 +345,10 @@ static int nccl_offer(struct transport *t, uint32_t wave, uint32_t bucket)
 static int nccl_post(struct transport *t, uint32_t receiver)
 {
 	struct nccl *n = tr_nccl_of(t);
+	const struct root *root = tr_nccl_root_of(t, receiver);
 
-	if (!n->mover)
-		return log_adopt_cause(n->gone_code, n->gone);
+	if (!root->mover)
+		return log_adopt_cause(root->gone_code, root->gone);
 	if (n->npending == n->cap) {
 		n->cap = n->cap ? 2 * n->cap : 16;
 		n->pending =
@@ -482,34 +385,19 @@ static void nccl_close(struct transport *t)
 	struct nccl *n = tr_nccl_of(t);
 
 	loop_disarm(t->env->loop, &n->turn);
-	loop_disarm(t->env->loop, &n->silence);
-	mover_free(n->mover);
+	for (uint32_t k = 0; k < t->env->plan->nranks; k++)
+		tr_nccl_free_root(&n->root[k]);
 	fan_free(n->fan);
 	tr_nccl_free_casts(n);
 	tr_nccl_free_groups(n);
 	free(n->pending);
+	free(n->root);
 	free(n->device);
 	free(n->wants);
 	free(n->attached);
 	msg_arena_release(&n->arena);
 	tr_pieces_release(&n->pieces);
 	free(n);
-}
-
-static int start_mover(struct transport *t)
-{
-	struct nccl *n = tr_nccl_of(t);
-	struct msg m = { .type = M_enroll };
-	int rc = mover_start(&n->mover, t->env->loop, n->way->mover, &mover_ops,
-			     t);
-
-	if (rc < 0)
-		return rc;
-	m.enroll = (struct m_enroll){ .seq = ++n->seq,
-				      .fence = t->env->fence,
-				      .transport = slice_of(n->way->name),
-				      .bytes = t->env->plan->rank[0].bytes };
-	return mover_send(n->mover, &m, NULL, 0);
 }
 
 static void init(struct transport *t, struct nccl *n)
@@ -521,21 +409,37 @@ static void init(struct transport *t, struct nccl *n)
 	n->wants = xcalloc(p->nreceivers, sizeof(*n->wants));
 	n->attached = xcalloc(p->nreceivers, sizeof(*n->attached));
 	n->turn = (struct loop_timer){ .fn = tr_nccl_turn, .arg = t };
-	n->silence = (struct loop_timer){ .fn = silent, .arg = t };
-	for (uint32_t b = 0; b < p->nbuckets; b++)
-		if (plan_share(p, b, 0) > n->room)
-			n->room = plan_share(p, b, 0);
+	n->root = xcalloc(p->nranks, sizeof(*n->root));
+	for (uint32_t k = 0; k < p->nranks; k++)
+		tr_nccl_init_root(&n->root[k], t, k);
 	n->fan = fan_new(t->env->loop, &fan_ops, t);
 }
 
-static int nccl_check(void)
+/* The last one's device is there: so are all. */
+static int check_devices(const struct mover_kind *mover, uint32_t ranks)
 {
-	return mover_check(&mover_nccl);
+	int rc, was;
+
+	if (ranks == 1)
+		return mover_check(mover, 0);
+	was = log_quiet_thread(1);
+	rc = mover_check(mover, ranks - 1);
+	log_quiet_thread(was);
+	return rc == 0 ? 0
+		       : log_error(-rc,
+				   "%u source ranks, each on a device of its "
+				   "own: %s",
+				   ranks, log_cause());
 }
 
-static int ipc_check(void)
+static int nccl_check(uint32_t ranks)
 {
-	return mover_check(&mover_ipc);
+	return check_devices(&mover_nccl, ranks);
+}
+
+static int ipc_check(uint32_t ranks)
+{
+	return check_devices(&mover_ipc, ranks);
 }
 
 static int open_by(struct transport *t, const struct tr_nccl_way *way)
@@ -543,17 +447,12 @@ static int open_by(struct transport *t, const struct tr_nccl_way *way)
 	struct nccl *n;
 	int rc;
 
-	if (t->env->plan->nranks > 1)
-		return log_error(E_CONFIG,
-				 "transport %s: several source ranks are not "
-				 "built yet",
-				 way->name);
 	t->self = n = xcalloc(1, sizeof(*n));
 	n->way = way;
 	init(t, n);
 	rc = n->fan ? tr_add_receivers(t, n->fan, 0) : -E_IO;
-	if (rc == 0)
-		rc = start_mover(t);
+	for (uint32_t k = 0; rc == 0 && k < t->env->plan->nranks; k++)
+		rc = tr_nccl_start_root(&n->root[k]);
 	if (rc < 0)
 		nccl_close(t);
 	return rc;

@@ -2,7 +2,8 @@
  * tr_nccl.h - what the files of transports nccl and cuda-ipc share; nobody
  * else includes this.
  *
- *	tr_nccl.c	the table, enrolling, what mover and receivers say
+ *	tr_nccl.c	the table, enrolling, what receivers say
+ *	tr_nccl_root.c	rank 0 of a source rank's groups: its mover
  *	tr_nccl_group.c	groups: who is in one, forming, breaking
  *	tr_nccl_cast.c	buckets on their way, posts and their ends
  */
@@ -19,10 +20,32 @@
 #define TAG_JOIN   ((uint64_t)2 << 32)
 #define TAG_OFFER  ((uint64_t)3 << 32)
 
+/* Of a device that takes part. */
+struct device {
+	bool is_known;
+	unsigned char uuid[GPU_UUID_LEN];
+	uint32_t library;
+};
+
+/* Rank 0 of all groups of one source rank: worker r of each engine receives
+ * from source rank r, and is in no group of another. */
+struct root {
+	struct transport *t;
+	uint32_t rank;	     /* the source's */
+	struct mover *mover; /* NULL: it has ended */
+	int gone_code;	     /* why */
+	char gone[TR_CAUSE_MAX];
+	bool has_files; /* the mover has the rank's */
+	struct device device;
+	uint64_t room; /* bytes of the rank's largest share */
+	struct loop_timer silence;
+};
+
 enum group_state { GROUP_NEW, GROUP_FORMING, GROUP_FORMED, GROUP_BROKEN };
 
 struct group {
-	uint32_t number; /* from 1 */
+	struct root *root;
+	uint32_t number; /* from 1; of all roots' */
 	enum group_state state;
 	uint32_t n;
 	uint32_t *member; /* receivers, ascending */
@@ -53,13 +76,6 @@ struct pending {
 	uint32_t wave, bucket, receiver;
 };
 
-/* Of a device that takes part. */
-struct device {
-	bool is_known;
-	unsigned char uuid[GPU_UUID_LEN];
-	uint32_t library;
-};
-
 /* What differs. */
 struct tr_nccl_way {
 	const char *name;
@@ -72,11 +88,8 @@ struct tr_nccl_way {
 struct nccl {
 	const struct tr_nccl_way *way;
 	struct fan *fan;
-	struct mover *mover; /* NULL: it has ended */
-	int gone_code;	     /* why */
-	char gone[TR_CAUSE_MAX];
-	bool has_files; /* the mover has the source's */
-	struct device root, *device;
+	struct root *root;	/* of each source rank */
+	struct device *device;	/* of each receiver */
 	bool *wants, *attached; /* receivers */
 	struct group **group;
 	uint32_t ngroups;
@@ -84,20 +97,33 @@ struct nccl {
 	struct pending *pending;
 	size_t npending, cap;
 	uint64_t seq;
-	uint64_t room;
 	uint32_t wave;
 	uint32_t bucket;
-	struct loop_timer turn, silence;
+	struct loop_timer turn;
 	struct msg_arena arena;
 	struct tr_pieces pieces;
 };
 
 struct nccl *tr_nccl_of(const struct transport *t);
 const char *tr_nccl_name_of(const struct transport *t, uint32_t receiver);
+/* That it receives from. */
+struct root *tr_nccl_root_of(const struct transport *t, uint32_t receiver);
+void tr_nccl_take_device(struct device *d, const struct m_enrolled *e);
+/* Attached when both ends have told their device, and if they may. */
+void tr_nccl_try_attach(struct transport *t, uint32_t receiver);
 
-/* The group of exactly these receivers, which are sorted. */
-struct group *tr_nccl_group_of(struct nccl *n, const uint32_t *member,
-			    uint32_t count);
+void tr_nccl_init_root(struct root *r, struct transport *t, uint32_t rank);
+/* Starts its mover on a device of its own: that of the rank's number. */
+int tr_nccl_start_root(struct root *r);
+/* Its mover has the source's files.  -E_*: it has not, and why (log_cause()). */
+int tr_nccl_give_files(struct root *r);
+/* (Re)arms the deadline for its next word, if it owes one. */
+void tr_nccl_watch_root(struct root *r);
+void tr_nccl_free_root(struct root *r);
+
+/* The group of exactly these receivers, sorted, of one source rank. */
+struct group *tr_nccl_group_of(struct transport *t, const uint32_t *member,
+			       uint32_t count);
 void tr_nccl_form(struct transport *t, struct group *g);
 void tr_nccl_ask_to_join(struct transport *t, struct group *g,
 		      const struct m_grouped *id);
@@ -119,8 +145,8 @@ void tr_nccl_turn(void *transport);
 /* Rank 0 has read it, and begun its broadcast or has it in that buffer. */
 void tr_nccl_launched(struct transport *t, struct cast *c, uint8_t buffer);
 void tr_nccl_moved(struct transport *t, struct cast *c);
-/* (Re)arms the deadline for its next word, if it owes one. */
-void tr_nccl_watch_mover(struct transport *t);
+/* It owes a word on this one. */
+bool tr_nccl_is_owed(const struct nccl *n, const struct cast *c);
 struct post *tr_nccl_find_post(struct nccl *n, uint32_t receiver, uint32_t bucket,
 			    struct cast **of_cast);
 /* Its acks are passed on if all are there and rank 0 has let go. */

@@ -31,7 +31,7 @@ void tr_nccl_sweep(struct nccl *n)
 
 	while (*at) {
 		struct cast *c = *at;
-		bool is_out = c->seq && !c->is_moved && n->mover &&
+		bool is_out = c->seq && !c->is_moved && c->group->root->mover &&
 			      c->group->state != GROUP_BROKEN;
 
 		if (!has_ended(c) || is_out) {
@@ -85,17 +85,18 @@ static bool is_acked(const struct transport *t, const struct post *p)
 static void tell_taken(struct transport *t, struct cast *c)
 {
 	struct msg m = { .type = M_taken, .taken = { c->seq } };
-	struct nccl *n = tr_nccl_of(t);
+	struct root *root = c->group->root;
 
-	if (!n->way->is_mapped || c->is_taken || c->is_moved || !n->mover)
+	if (!tr_nccl_of(t)->way->is_mapped || c->is_taken || c->is_moved ||
+	    !root->mover)
 		return;
 	for (uint32_t i = 0; i < c->group->n; i++)
 		if (!c->post[i].has_ended && !is_acked(t, &c->post[i]))
 			return;
 	c->is_taken = true;
 	/* If it cannot be sent, it is not answered in time. */
-	mover_send(n->mover, &m, NULL, 0);
-	tr_nccl_watch_mover(t);
+	mover_send(root->mover, &m, NULL, 0);
+	tr_nccl_watch_root(root);
 }
 
 /* A worker's ack waits until rank 0 has moved the bucket. */
@@ -141,15 +142,16 @@ static void fill_offer(struct transport *t, const struct cast *c,
 		       struct m_offer *o)
 {
 	struct nccl *n = tr_nccl_of(t);
-	uint32_t count = n->pieces.first[1];
+	uint32_t rank = c->group->root->rank;
+	const uint32_t *first = n->pieces.first + rank;
 
 	*o = (struct m_offer){
 		.fence = t->env->fence,
 		.version = t->env->version,
 		.wave = c->wave,
 		.bucket = c->bucket,
-		.bytes = plan_share(t->env->plan, c->bucket, 0),
-		.pieces = { n->pieces.v, count },
+		.bytes = plan_share(t->env->plan, c->bucket, rank),
+		.pieces = { n->pieces.v + first[0], first[1] - first[0] },
 		.group = c->group->number,
 		.buffer = c->buffer,
 	};
@@ -165,7 +167,7 @@ static void send_to_mover(struct transport *t, struct cast *c)
 	if (rc == 0) {
 		fill_offer(t, c, &m.offer);
 		m.offer.seq = c->seq;
-		rc = mover_send(n->mover, &m, NULL, 0);
+		rc = mover_send(c->group->root->mover, &m, NULL, 0);
 	}
 	if (rc < 0) {
 		c->is_moved = true;
@@ -206,28 +208,19 @@ static bool waits_for_readers(const struct nccl *n, const struct cast *c)
 	return n->way->is_mapped && c->is_launched && !c->is_taken;
 }
 
-/* It owes a word on what it was sent. */
-void tr_nccl_watch_mover(struct transport *t)
+bool tr_nccl_is_owed(const struct nccl *n, const struct cast *c)
 {
-	struct nccl *n = tr_nccl_of(t);
-
-	for (const struct cast *c = n->cast; c; c = c->next) {
-		if (!c->seq || c->is_moved || waits_for_readers(n, c))
-			continue;
-		loop_arm(t->env->loop, &n->silence, (int64_t)t->env->load_ms);
-		return;
-	}
-	loop_disarm(t->env->loop, &n->silence);
+	return c->seq && !c->is_moved && !waits_for_readers(n, c);
 }
 
-/* Casts start in the order of posting: a group is formed before what is
- * behind it goes on. */
-static void start_casts(struct transport *t)
+/* Casts of a root start in the order of posting: a group is formed before what
+ * is behind it goes on. */
+static void start_casts(struct transport *t, struct root *root)
 {
 	struct nccl *n = tr_nccl_of(t);
 
-	for (struct cast *c = n->cast; c && n->mover; c = c->next) {
-		if (c->seq || has_ended(c))
+	for (struct cast *c = n->cast; c && root->mover; c = c->next) {
+		if (c->group->root != root || c->seq || has_ended(c))
 			continue;
 		if (c->group->state == GROUP_NEW)
 			tr_nccl_form(t, c->group);
@@ -236,7 +229,7 @@ static void start_casts(struct transport *t)
 		send_to_mover(t, c);
 	}
 	tr_nccl_sweep(n);
-	tr_nccl_watch_mover(t);
+	tr_nccl_watch_root(root);
 }
 
 static void add_cast(struct nccl *n, const struct pending *what,
@@ -255,25 +248,30 @@ static void add_cast(struct nccl *n, const struct pending *what,
 	*at = c;
 }
 
-static uint32_t count_attached(const struct transport *t)
+/* To this root. */
+static uint32_t count_attached(const struct transport *t,
+			       const struct root *root)
 {
 	uint32_t count = 0;
 
 	for (uint32_t r = 0; r < t->env->plan->nreceivers; r++)
-		count += tr_nccl_of(t)->attached[r];
+		count += tr_nccl_of(t)->attached[r] &&
+			 tr_nccl_root_of(t, r) == root;
 	return count;
 }
 
-/* One bucket for these receivers: all there are, or engine by engine. */
+/* One bucket for these receivers of a root: all there are, or engine by
+ * engine. */
 static void add_casts(struct transport *t, const struct pending *what,
-		      const uint32_t *to, uint32_t count)
+		      const struct root *root, const uint32_t *to,
+		      uint32_t count)
 {
 	const struct plan_receiver *r = t->env->plan->receiver;
 	struct nccl *n = tr_nccl_of(t);
 	uint32_t last;
 
-	if (count == count_attached(t)) {
-		add_cast(n, what, tr_nccl_group_of(n, to, count));
+	if (count == count_attached(t, root)) {
+		add_cast(n, what, tr_nccl_group_of(t, to, count));
 		return;
 	}
 	for (uint32_t first = 0; first < count; first = last) {
@@ -282,7 +280,7 @@ static void add_casts(struct transport *t, const struct pending *what,
 		       r[to[last]].engine == r[to[first]].engine)
 			last++;
 		add_cast(n, what,
-			 tr_nccl_group_of(n, to + first, last - first));
+			 tr_nccl_group_of(t, to + first, last - first));
 	}
 }
 
@@ -293,31 +291,46 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* One bucket, posted to as many: what of it is this root's. */
+static void take_posts(struct transport *t, const struct root *root,
+		       const struct pending *p, size_t n)
+{
+	uint32_t *to = xcalloc(n, sizeof(*to)), count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (tr_nccl_root_of(t, p[i].receiver) != root)
+			continue;
+		if (root->mover)
+			to[count++] = p[i].receiver;
+		else
+			tr_tell_failed(t, p[i].receiver, p[i].bucket,
+				       root->gone_code, slice_of(root->gone));
+	}
+	qsort(to, count, sizeof(*to), compare);
+	if (count > 0)
+		add_casts(t, p, root, to, count);
+	free(to);
+}
+
 void tr_nccl_turn(void *arg)
 {
 	struct transport *t = arg;
 	struct nccl *n = tr_nccl_of(t);
-	uint32_t *to = xcalloc(n->npending, sizeof(*to));
-	size_t i = 0;
+	uint32_t nranks = t->env->plan->nranks;
+	size_t end;
 
-	while (!n->mover && n->npending > 0) {
-		const struct pending *p = &n->pending[--n->npending];
+	for (size_t i = 0; i < n->npending; i = end) {
+		const struct pending *p = &n->pending[i];
 
-		tr_tell_failed(t, p->receiver, p->bucket, n->gone_code,
-			       slice_of(n->gone));
-	}
-	while (i < n->npending) {
-		const struct pending *first = &n->pending[i];
-		uint32_t count = 0;
-
-		while (i < n->npending &&
-		       n->pending[i].bucket == first->bucket &&
-		       n->pending[i].wave == first->wave)
-			to[count++] = n->pending[i++].receiver;
-		qsort(to, count, sizeof(*to), compare);
-		add_casts(t, first, to, count);
+		end = i;
+		while (end < n->npending &&
+		       n->pending[end].bucket == p->bucket &&
+		       n->pending[end].wave == p->wave)
+			end++;
+		for (uint32_t k = 0; k < nranks; k++)
+			take_posts(t, &n->root[k], p, end - i);
 	}
 	n->npending = 0;
-	free(to);
-	start_casts(t);
+	for (uint32_t k = 0; k < nranks; k++)
+		start_casts(t, &n->root[k]);
 }

@@ -15,11 +15,13 @@ static bool is_member(const struct group *g, uint32_t receiver)
 	return false;
 }
 
-static struct group *new_group(struct nccl *n, const uint32_t *member,
+static struct group *new_group(struct transport *t, const uint32_t *member,
 			       uint32_t count)
 {
+	struct nccl *n = tr_nccl_of(t);
 	struct group *g = xcalloc(1, sizeof(*g));
 
+	g->root = tr_nccl_root_of(t, member[0]);
 	g->n = count;
 	g->member = xcalloc(count, sizeof(*g->member));
 	g->entered = xcalloc(count, sizeof(*g->entered));
@@ -30,9 +32,11 @@ static struct group *new_group(struct nccl *n, const uint32_t *member,
 	return g;
 }
 
-struct group *tr_nccl_group_of(struct nccl *n, const uint32_t *member,
+struct group *tr_nccl_group_of(struct transport *t, const uint32_t *member,
 			       uint32_t count)
 {
+	const struct nccl *n = tr_nccl_of(t);
+
 	for (uint32_t i = 0; i < n->ngroups; i++) {
 		struct group *g = n->group[i];
 
@@ -40,7 +44,7 @@ struct group *tr_nccl_group_of(struct nccl *n, const uint32_t *member,
 		    memcmp(g->member, member, count * sizeof(*member)) == 0)
 			return g;
 	}
-	return new_group(n, member, count);
+	return new_group(t, member, count);
 }
 
 void tr_nccl_break_group(struct transport *t, struct group *g, int code,
@@ -53,8 +57,8 @@ void tr_nccl_break_group(struct transport *t, struct group *g, int code,
 	if (g->state == GROUP_BROKEN)
 		return;
 	g->state = GROUP_BROKEN;
-	if (was_known && n->mover)
-		mover_send(n->mover, &m, NULL, 0);
+	if (was_known && g->root->mover)
+		mover_send(g->root->mover, &m, NULL, 0);
 	for (struct cast *c = n->cast; c; c = c->next)
 		if (c->group == g)
 			tr_nccl_fail_cast(t, c, code, cause);
@@ -120,7 +124,7 @@ void tr_nccl_ask_to_join(struct transport *t, struct group *g,
 			.id = id->id,
 			.rank = i + 1,
 			.world = g->n + 1,
-			.room = n->room,
+			.room = g->root->room,
 			.ms = env->load_ms,
 		};
 		/* Its mover knows why at its own deadline, and speaks first. */
@@ -133,20 +137,19 @@ void tr_nccl_ask_to_join(struct transport *t, struct group *g,
 
 void tr_nccl_form(struct transport *t, struct group *g)
 {
-	struct nccl *n = tr_nccl_of(t);
 	struct msg m = { .type = M_join };
 	int rc;
 
 	g->state = GROUP_FORMING;
 	g->missing = g->n + 1;
-	g->seq = ++n->seq;
+	g->seq = ++tr_nccl_of(t)->seq;
 	m.join = (struct m_join){ .seq = g->seq,
 				  .fence = t->env->fence,
 				  .group = g->number,
 				  .world = g->n + 1,
-				  .room = n->room,
+				  .room = g->root->room,
 				  .ms = t->env->load_ms };
-	rc = mover_send(n->mover, &m, NULL, 0);
+	rc = mover_send(g->root->mover, &m, NULL, 0);
 	if (rc < 0)
 		tr_nccl_break_group(t, g, -rc, log_cause());
 }

@@ -102,7 +102,8 @@ static int check_transport(const struct xfer *x)
 	if (!ops)
 		return log_error(E_CONFIG, "transport %s is not built in",
 				 x->plan.transport);
-	return x->s->run.instance == 1 ? transport_check(ops) : 0;
+	return x->s->run.instance == 1 ? transport_check(ops, x->plan.nranks)
+				       : 0;
 }
 
 int xfer_open_source(struct xfer *x)

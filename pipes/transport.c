@@ -42,9 +42,9 @@ static void release(struct transport *t)
 	*t = (struct transport){ 0 };
 }
 
-int transport_check(const struct transport_ops *ops)
+int transport_check(const struct transport_ops *ops, uint32_t ranks)
 {
-	return ops->check();
+	return ops->check(ranks);
 }
 
 int transport_open(struct transport *t, const struct transport_ops *ops,
@@ -151,8 +151,9 @@ void transport_close(struct transport *t)
 
 /* ---- for transports ---- */
 
-int tr_no_check(void)
+int tr_no_check(uint32_t ranks)
 {
+	(void)ranks;
 	return 0;
 }
 

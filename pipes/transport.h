@@ -88,7 +88,7 @@ struct transport;
 struct transport_ops {
 	const char *name;
 	unsigned caps;			/* enum tr_caps */
-	int (*check)(void);
+	int (*check)(uint32_t ranks);
 	int (*open)(struct transport *t);
 	int (*attach)(struct transport *t, uint32_t receiver);
 	int (*offer)(struct transport *t, uint32_t wave, uint32_t bucket);
@@ -120,9 +120,9 @@ const struct transport_ops *transport_find(const char *name);
 /* False if there is none of that name, too. */
 bool transport_has(const char *name, enum tr_caps cap);
 
-/* Has this machine what it needs?  Asked before any engine is touched.  0, or
- * -E_UNAVAIL, logged, naming what is missing. */
-int transport_check(const struct transport_ops *ops);
+/* Has this machine what it needs, for so many source ranks?  Asked before any
+ * engine is touched.  0, or -E_UNAVAIL, logged, naming what is missing. */
+int transport_check(const struct transport_ops *ops, uint32_t ranks);
 /* env is lent until transport_close(). */
 int transport_open(struct transport *t, const struct transport_ops *ops,
 		   const struct tr_env *env);
@@ -167,7 +167,7 @@ int tr_pieces_of(struct tr_pieces *t, const struct plan *p, uint32_t bucket,
 
 /* What a transport of the other kind has in their slots, and one that needs
  * nothing. */
-int tr_no_check(void);
+int tr_no_check(uint32_t ranks);
 int tr_no_offer(struct transport *t, uint32_t wave, uint32_t bucket);
 int tr_no_post(struct transport *t, uint32_t receiver);
 int tr_no_load(struct transport *t, uint32_t receiver);

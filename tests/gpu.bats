@@ -250,9 +250,6 @@ open_files() { find "/proc/$(pid_of "$1")/fd" | wc -l; }
 	run --separate-stderr gpush "$T/one" --min-engines 1
 	assert_equal "$status" 78
 	assert_regex "$stderr" "transport nccl cannot lose an engine"
-	run --separate-stderr gpush "$T/one" --source "$T/one"
-	assert_equal "$status" 78
-	assert_regex "$stderr" "2 source ranks"
 }
 
 # mutant NAME WHERE: a push with that fault at the source, or at engine b.

@@ -106,8 +106,6 @@ ipush() { push "$@" --transport cuda-ipc; }
 	checkpoint "$T/one" --size 1MiB
 	engines a b
 	fleet a b
-	run --separate-stderr ipush "$T/one" --source "$T/one"
-	one_line_error 78 "transport cuda-ipc: 2 source ranks"
 	run --separate-stderr ipush "$T/one" --min-engines 1
 	assert_equal "$status" 78
 	assert_regex "$stderr" "transport cuda-ipc cannot lose an engine"

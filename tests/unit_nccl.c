@@ -221,15 +221,20 @@ static void check_mover(void)
 {
 	struct slice id = { solo.id, sizeof(solo.id) };
 	struct msg leave = { .type = M_leave, .leave = { .group = 1 } };
+	struct msg enroll = { .type = M_enroll };
 
 	solo.loop = loop_new();
 	solo.limit.fn = solo_expired;
 	loop_arm(solo.loop, &solo.limit, TR_PATIENCE_MS);
 	BUG_ON(mover_start(&solo.mover, solo.loop, &mover_nccl, &solo_ops,
 			   NULL) < 0);
+	solo_join((struct m_join){ .group = 1, .world = 3 }, 1);
+	eq_str(solo.cause, "join: it has not enrolled",
+	       "a group needs a device");
+	mover_send(solo.mover, &enroll, NULL, 0);
 	solo_join(
 		(struct m_join){ .group = 1, .rank = 3, .world = 3, .id = id },
-		1);
+		2);
 	eq_str(solo.cause, "join: no such rank in a group of that size",
 	       "NC-02 rank 3 of 3");
 	solo_join((struct m_join){ .group = 1, .rank = 1, .world = 3 }, 1);
