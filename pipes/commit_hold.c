@@ -68,12 +68,13 @@ void commit_reload(struct commit_io *c)
 	int rc;
 
 	for (uint32_t i = c->m.lo; i < c->m.hi; i++) {
-		struct engine_live *l = &c->engine[i]->live;
+		struct engine *e = c->engine[i];
 
 		if (!takes_part(c, i))
 			continue;
-		l->poisoned = true;
-		l->grouped |= engine_casts(c->engine[i]);
+		e->live.poisoned = true;
+		if (engine_casts(e))
+			engine_note_group(e);
 	}
 	rc = commit_write_open(c);
 	if (rc < 0) {
@@ -136,7 +137,8 @@ void commit_inherit(struct commit_io *c)
 		if (!was || !e->ops->in_place)
 			continue;
 		e->live.held = e->live.poisoned = true;
-		e->live.grouped |= was->live.grouped;
+		groups_add_all(&e->live.groups, was->live.groups.name,
+			       was->live.groups.n);
 		if (!e->live.previous && was->live.previous)
 			e->live.previous = xstrdup(was->live.previous);
 	}

@@ -225,22 +225,6 @@ static void list_boots(struct commit_io *c)
 	}
 }
 
-/* What is known of the engines now, for a record. */
-static void refresh(struct commit_io *c)
-{
-	for (uint32_t i = 0; i < c->m.nengines; i++) {
-		const struct engine_live *l = &c->engine[i]->live;
-		struct m_opened_engine *w = &c->who[i];
-
-		w->excluded = c->m.engine[i].out;
-		w->tried = c->m.engine[i].touched;
-		w->held = l->held;
-		w->poisoned = l->poisoned;
-		w->grouped = l->grouped;
-		w->previous = slice_of(l->previous ? l->previous : "");
-	}
-}
-
 /* Those that the run may touch, into v.  How many. */
 static uint32_t list_touched(struct commit_io *c, struct m_opened_engine *v)
 {
@@ -250,7 +234,9 @@ static uint32_t list_touched(struct commit_io *c, struct m_opened_engine *v)
 		if (c->m.engine[i].there && !c->m.engine[i].touched)
 			continue;
 		v[n] = c->who[i];
-		v[n++].excluded = c->m.engine[i].out;
+		v[n].excluded = c->m.engine[i].out;
+		v[n].tried = c->m.engine[i].touched;
+		engine_record(c->engine[i], &v[n++]);
 	}
 	return n;
 }
@@ -266,7 +252,6 @@ int commit_write_open(struct commit_io *c)
 	if (rc < 0)
 		return rc;
 	list_boots(c);
-	refresh(c);
 	touched = xcalloc(c->m.nengines, sizeof *touched);
 	o->registry = slice_of(c->reg.id);
 	o->run = slice_of(c->s->run.name);

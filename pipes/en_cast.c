@@ -33,7 +33,7 @@ struct http_cast {
 	struct mover *mover;
 	struct tcpstore_io *store;
 	struct loop_timer due, look;
-	char name[CAST_NAME];
+	const char *name;	/* the newest that it may be in */
 	unsigned char id[NCCL_ID_SIZE];
 	bool has_id, is_wanted; /* the id */
 	bool has_ended;		/* its update */
@@ -519,16 +519,16 @@ static int start(struct http_cast *c)
 
 void http_cast_start(struct http_engine *h)
 {
-	const struct engine_goal *g = h->e->goal;
+	const struct groups *g = &h->e->live.groups;
 	struct http_cast *c = xcalloc(1, sizeof *c);
 	int rc;
 
 	h->cast = c;
 	c->h = h;
-	c->plan = g->plan;
+	c->plan = h->e->goal->plan;
+	c->name = g->name[g->n - 1].p;
 	c->due = (struct loop_timer){ .fn = on_due, .arg = c };
 	c->look = (struct loop_timer){ .fn = on_look, .arg = c };
-	cast_name(g, g->instance, c->name);
 	nccl_group_init(&c->g, kind_of(c), 1);
 	loop_arm(h->e->host->loop, &c->due, http_left_ms(h));
 	rc = start(c);

@@ -10,7 +10,6 @@
 
 #include "pipes/en_http.h"
 
-#define CAST_NAME 64
 /* Of the largest bucket: so much is on its way while so much is loaded. */
 #define CAST_CHUNKS 4
 #define CAST_BUFFERS 2
@@ -30,8 +29,5 @@ void cast_release(struct cast_bucket *b);
 /* Bytes of the largest bucket, and of a packed chunk. */
 uint64_t cast_room(const struct plan *p);
 uint64_t cast_chunk(const struct plan *p);
-/* Of the group that an instance of commit makes. */
-void cast_name(const struct engine_goal *g, uint32_t instance,
-	       char out[CAST_NAME]);
 
 #endif

@@ -2,7 +2,6 @@
 #include "common/err.h"
 #include "pipes/planfile.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static int add_tensor(struct http_engine *h, struct cast_bucket *b,
@@ -94,12 +93,4 @@ int http_cast_check(struct http_engine *h, const struct doc *none)
 	cast_release(b);
 	free(b);
 	return rc;
-}
-
-/* A late call of an older instance must not meet a newer one's group. */
-void cast_name(const struct engine_goal *g, uint32_t instance,
-	       char out[CAST_NAME])
-{
-	snprintf(out, CAST_NAME, "weir-%.16s-%llu-%u", g->registry,
-		 (unsigned long long)g->epoch, instance);
 }

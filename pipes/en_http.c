@@ -100,13 +100,6 @@ static void note_probe(struct http_engine *h)
 	note_previous(h);
 }
 
-/* It was asked to end and to leave what an earlier broadcast left. */
-static void note_tidied(struct http_engine *h)
-{
-	h->untidy &= h->unheard;
-	h->e->live.grouped = h->untidy;
-}
-
 static void note(struct http_engine *h, enum engine_call call)
 {
 	struct engine_live *l = &h->e->live;
@@ -134,8 +127,6 @@ static void note(struct http_engine *h, enum engine_call call)
 		l->label = h->e->goal->version;
 		break;
 	case EC_ABORT:
-		if (l->poisoned)
-			note_tidied(h);
 		l->held = l->poisoned = l->paused = false;
 		break;
 	case EC_RESUME:
@@ -169,10 +160,20 @@ static void succeed(struct http_engine *h)
 
 /* ---- one operation ---- */
 
+/* It has answered to its leaving a group: of that name, or of all. */
+static void note_left(struct http_engine *h, const struct http_row *row)
+{
+	uint32_t n = http_groups(h);
+
+	if (*h->script == HO_LEAVE && !h->unheard)
+		groups_forget(&h->e->live.groups, row->turns && n ? 1 : n);
+}
+
 static void next_op(struct http_engine *h)
 {
 	const struct http_row *row = &h->d->row[*h->script];
 
+	note_left(h, row);
 	h->asking = HO_NONE;
 	h->older = false;
 	h->tries = 0;
@@ -410,17 +411,22 @@ static const enum http_op *abort_script(const struct http_engine *h)
 static int stay(struct http_engine *h)
 {
 	const struct engine_goal *g = h->e->goal;
+	struct buf left = { 0 };
 
-	note_tidied(h);
-	return http_say(h, -E_UNAVAIL,
-			"version %llu may be partly loaded: it stays paused "
-			"until a full load (%s)%s",
-			(unsigned long long)g->version,
-			g->rollback ? "what it served before is unknown"
-				    : "the next push, or --on-failure rollback",
-			h->untidy ? "; it does not leave its weight-update "
-				    "group: restart it"
-				  : "");
+	if (http_is_grouped(h)) {
+		buf_addf(&left, "; it does not leave its weight-update group ");
+		groups_text(&h->e->live.groups, &left);
+		buf_addf(&left, ": restart it");
+	}
+	http_say(h, 0,
+		 "version %llu may be partly loaded: it stays paused until a "
+		 "full load (%s)%.200s",
+		 (unsigned long long)g->version,
+		 g->rollback ? "what it served before is unknown"
+			     : "the next push, or --on-failure rollback",
+		 left.n ? buf_cstr(&left) : "");
+	buf_release(&left);
+	return -E_UNAVAIL;
 }
 
 static int begin_job(struct http_engine *h)
@@ -432,9 +438,6 @@ static int begin_job(struct http_engine *h)
 	h->older = h->unheard = false;
 	h->tries = h->turn = 0;
 	h->script = h->d->script[call] ? h->d->script[call] : nothing;
-	/* Not when a load comes, before which the mark is set for that. */
-	if (call == EC_PROBE || call == EC_ABORT)
-		h->untidy |= l->grouped;
 	if (call == EC_PROBE)
 		h->packing = NP_AT_LOAD;
 	if (call == EC_ABORT)
@@ -484,11 +487,25 @@ static void advance(struct http_engine *h)
 	} else if (h->job[0].due_ms <= clock_mono_ms()) {
 		fail(h, http_say(h, -E_TIMEOUT, "no time is left"));
 	} else if (*h->script == HO_CAST) {
-		h->untidy = true;
 		http_cast_start(h);
 	} else {
 		ask_server(h);
 	}
+}
+
+/* It has left its own; behind older ones nobody can look any more. */
+static void forget_groups(struct http_engine *h)
+{
+	struct groups *g = &h->e->live.groups;
+	struct buf b = { 0 };
+
+	groups_forget_newest(g);
+	groups_text(g, &b);
+	if (g->n)
+		log_warn("engine %s: it may be in weight-update group %s still",
+			 h->e->name, buf_cstr(&b));
+	groups_release(g);
+	buf_release(&b);
 }
 
 void http_cast_ended(struct http_engine *h, int rc)
@@ -497,7 +514,7 @@ void http_cast_ended(struct http_engine *h, int rc)
 		fail(h, rc);
 		return;
 	}
-	h->e->live.grouped = h->untidy = false;
+	forget_groups(h);
 	next_op(h);
 	advance(h);
 }

@@ -109,8 +109,7 @@ struct http_engine {
 	bool older;			/* the operation's older path */
 	bool answered;			/* the ask was */
 	bool told_before;		/* the path to load, before the load */
-	bool untidy;			/* see http_is_untidy() */
-	bool unheard;			/* ... and it does not answer */
+	bool unheard;			/* a brief operation had no answer */
 	enum nccl_packing packing;	/* of a broadcast */
 	int64_t paused_ms;		/* when it had been; 0: not by us */
 	long status;			/* of the answer at hand */
@@ -211,8 +210,10 @@ bool http_casts(const struct http_engine *h);
 bool http_casts_now(const struct http_engine *h);
 bool http_loads_now(const struct http_engine *h);
 bool http_has_sample(const struct http_engine *h);
-/* An earlier broadcast may have left its group, or an update in it. */
-bool http_is_untidy(const struct http_engine *h);
+/* Groups that earlier broadcasts may have left, or an update in one: all but
+ * that of the load at hand.  How many. */
+uint32_t http_groups(const struct http_engine *h);
+bool http_is_grouped(const struct http_engine *h);
 /* Without its end the weights of a broadcast would not be processed. */
 bool http_must_end(const struct http_engine *h);
 

@@ -296,9 +296,16 @@ bool http_has_sample(const struct http_engine *h)
 	return http_sample(h);
 }
 
-bool http_is_untidy(const struct http_engine *h)
+uint32_t http_groups(const struct http_engine *h)
 {
-	return h->untidy;
+	uint32_t n = h->e->live.groups.n;
+
+	return n > 0 && http_casts_now(h) ? n - 1 : n;
+}
+
+bool http_is_grouped(const struct http_engine *h)
+{
+	return http_groups(h) > 0;
 }
 
 bool http_must_end(const struct http_engine *h)

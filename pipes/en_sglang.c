@@ -3,29 +3,23 @@
  * read.  Its model_path changes when a load has succeeded, and only then: so
  * a load whose answer was lost can be asked for.
  */
-#include "pipes/en_cast.h"
+#include "pipes/en_http.h"
 #include "common/err.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define LEAVES_MAX 8 /* groups, of so many instances of commit */
-
 /* ---- bodies: every flag that has an effect is said ---- */
 
+/* Those that it was told to leave, and those to come: the oldest is next. */
 static unsigned leaves(const struct http_engine *h)
 {
-	uint32_t n = h->e->goal->instance;
-
-	return n < LEAVES_MAX ? n : LEAVES_MAX;
+	return h->turn + http_groups(h);
 }
 
 static void leave_body(const struct http_engine *h, struct jsonw *j)
 {
-	char name[CAST_NAME];
-
-	cast_name(h->e->goal, h->turn + 1, name);
-	jsonw_str(j, "group_name", name);
+	jsonw_slice(j, "group_name", h->e->live.groups.name[0]);
 }
 
 static void keep_body(const struct http_engine *h, struct jsonw *j)
@@ -283,11 +277,11 @@ static const struct http_dialect sglang = {
 		[HO_FLUSH] = { .method = "POST", .path = "/flush_cache",
 			       .patient = true },
 		[HO_END] = { .method = "POST", .path = "/end_weight_update",
-			     .body = http_no_body, .is_wanted = http_is_untidy,
+			     .body = http_no_body, .is_wanted = http_is_grouped,
 			     .optional = true, .soft = true, .brief = true },
 		[HO_LEAVE] = { .method = "POST",
 			       .path = "/destroy_weights_update_group",
-			       .body = leave_body, .is_wanted = http_is_untidy,
+			       .body = leave_body, .is_wanted = http_is_grouped,
 			       .turns = leaves, .optional = true,
 			       .soft = true, .brief = true },
 		[HO_PULL] = { .method = "POST", .path = "/pull_weights",

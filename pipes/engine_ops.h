@@ -53,6 +53,7 @@
 
 #include "common/loop.h"
 #include "pipes/fan.h"
+#include "pipes/groups.h"
 #include "pipes/msg.h"
 
 #define ENGINE_TEXT 65		/* names, ids: 64 bytes and NUL */
@@ -160,7 +161,6 @@ enum proof_level load_proof_level(enum load_proof p);
 struct engine_live {
 	bool held;			/* a pause of ours may have reached it */
 	bool poisoned;			/* a load may have begun */
-	bool grouped;			/* our weight-update group may be left */
 	bool loaded;			/* goal->version: it says so */
 	uint8_t proof;			/* enum load_proof: ... and how */
 	uint8_t offers;			/* the best it can; of the probe */
@@ -168,6 +168,7 @@ struct engine_live {
 	uint64_t label;			/* the number it tells; 0: none */
 	uint32_t ranks;			/* workers of a server; 0: unknown */
 	char *previous;			/* directory it served; owned; or NULL */
+	struct groups groups;		/* of ours; it may be in them still */
 	struct digest sum;		/* what it showed */
 	struct digest layout;		/* sums of one layout are comparable */
 };
@@ -234,10 +235,15 @@ void native_ask(struct engine *e, const struct engine_ask *ask,
 
 /* What a record says of an in-place engine. */
 void engine_restore(struct engine *e, const struct m_opened_engine *m);
+/* The same, for a record: lent until the next call. */
+void engine_record(struct engine *e, struct m_opened_engine *m);
 /* It brings its own copy up to the version, and loads that. */
 bool engine_pulls(const struct engine *e);
 /* It takes it by broadcast: en_cast.c. */
 bool engine_casts(const struct engine *e);
+/* Before a load: from now on it may be in the group that is named by this
+ * instance of commit.  A late call of an older one must not meet it. */
+void engine_note_group(struct engine *e);
 /* What the receivers serve and the server tells is the same, or newer. */
 bool engine_is_there(const struct engine *e);
 bool engine_is_paused(const struct engine *e);

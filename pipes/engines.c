@@ -86,6 +86,7 @@ static void engine_free(struct engine *e)
 		free(e->part[i].facts.store);
 	}
 	free(e->live.previous);
+	groups_release(&e->live.groups);
 	free(e->part);
 	free(e->name);
 	free(e->url);
@@ -240,9 +241,20 @@ void engine_restore(struct engine *e, const struct m_opened_engine *m)
 {
 	e->live.held |= m->held;
 	e->live.poisoned |= m->poisoned;
-	e->live.grouped |= m->grouped;
+	groups_add_all(&e->live.groups, m->groups.v, m->groups.n);
 	if (m->previous.n && !e->live.previous)
 		e->live.previous = xstrndup(m->previous.p, m->previous.n);
+}
+
+void engine_record(struct engine *e, struct m_opened_engine *m)
+{
+	struct engine_live *l = &e->live;
+
+	m->held = l->held;
+	m->poisoned = l->poisoned;
+	m->groups.v = l->groups.name;
+	m->groups.n = l->groups.n;
+	m->previous = slice_of(l->previous ? l->previous : "");
 }
 
 bool engine_pulls(const struct engine *e)
@@ -253,6 +265,16 @@ bool engine_pulls(const struct engine *e)
 bool engine_casts(const struct engine *e)
 {
 	return e->alone && e->goal->plan;
+}
+
+void engine_note_group(struct engine *e)
+{
+	const struct engine_goal *g = e->goal;
+	char name[GROUP_NAME_MAX + 1];
+
+	snprintf(name, sizeof name, "weir-%.16s-%llu-%u", g->registry,
+		 (unsigned long long)g->epoch, g->instance);
+	groups_add(&e->live.groups, slice_of(name));
 }
 
 bool engine_is_there(const struct engine *e)

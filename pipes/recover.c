@@ -177,15 +177,12 @@ static int append(struct buf *b, const struct engine_goal *g,
 	return rc;
 }
 
-int attention_append(struct buf *b, const struct engine *e,
+int attention_append(struct buf *b, struct engine *e,
 		     const struct m_opened_engine *who, bool decided)
 {
 	struct m_opened_engine now = *who;
 
-	now.held = e->live.held;
-	now.poisoned = e->live.poisoned;
-	now.grouped = e->live.grouped;
-	now.previous = slice_of(e->live.previous ? e->live.previous : "");
+	engine_record(e, &now);
 	return append(b, e->goal, &now, decided, e->cause);
 }
 

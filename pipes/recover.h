@@ -49,7 +49,7 @@ const struct engine *recover_poisoned(const struct recover *r,
 				      const char *name);
 
 /* Appends an attention record for an engine to b. */
-int attention_append(struct buf *b, const struct engine *e,
+int attention_append(struct buf *b, struct engine *e,
 		     const struct m_opened_engine *who, bool decided);
 
 #endif

@@ -7,7 +7,8 @@
  * with '+' between them are made back to back.  Prints how each ended: "load
  * ok", or "load E_IO CAUSE".  "ms=N" among them: for those that follow.
  * Version 7 is the goal.
- *	model=NAME token=FILE abort rollback held poisoned previous=DIR
+ *	model=NAME token=FILE abort-requests rollback held poisoned previous=DIR
+ *	group=NAME (of those that it may be in)
  */
 #include "common/http.h"
 #include "common/log.h"
@@ -27,7 +28,8 @@ static struct engine_goal goal = { .share = &nothing,
 				   .instance = 1,
 				   .version = 7,
 				   .model = "" };
-static struct m_opened_engine who;
+static struct slice group[GROUPS_MAX];
+static struct m_opened_engine who = { .groups.v = group };
 static char *token;
 static unsigned open_calls;
 static struct loop *loop;
@@ -58,6 +60,8 @@ static bool option(const char *word)
 		who.held = who.poisoned = true;
 	else if (strncmp(word, "previous=", 9) == 0)
 		who.previous = slice_of(word + 9);
+	else if (strncmp(word, "group=", 6) == 0)
+		group[who.groups.n++] = slice_of(word + 6);
 	else if (strncmp(word, "token=", 6) == 0)
 		return http_token_read(word + 6, &token) == 0;
 	else

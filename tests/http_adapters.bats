@@ -318,6 +318,19 @@ abort ok"
 	assert_output ""
 }
 
+@test "HT-06 an abort leaves each group on record by its name, and no other" {
+	serve a sglang --cast
+	client sglang poisoned group=weir-x-3-19 group=weir-x-4-1 probe abort
+	assert_line --partial "it stays paused until a full load"
+	run calls weight
+	assert_output 'a POST /end_weight_update {}
+a POST /destroy_weights_update_group {"group_name":"weir-x-3-19"}
+a POST /destroy_weights_update_group {"group_name":"weir-x-4-1"}'
+	faults a "/destroy_weights_update_group close"
+	client sglang poisoned group=weir-x-3-19 group=weir-x-4-1 probe abort
+	assert_line --partial "it does not leave its weight-update group weir-x-3-19, weir-x-4-1: restart it"
+}
+
 rolls_back() {
 	mkdir -p "$T/before"
 	echo old >"$T/before/model.safetensors"

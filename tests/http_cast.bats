@@ -225,7 +225,33 @@ mends() {
 		"POST:${END[sglang]} silent"
 	try 1 --load-timeout 2s --engine-timeout 2s
 	assert_equal "$status" 2
-	[[ "$stderr" == *"it does not leave its weight-update group: restart it"* ]]
+	[[ "$stderr" == *"it does not leave its weight-update group weir-"*": restart it"* ]]
+}
+
+# The groups that servers were told to make, or to leave (init, destroy).
+groups() {
+	calls "/$1_weights_update_group" |
+		sed 's/.*"group_name":"\([^"]*\)".*/\1/' | sort -u
+}
+
+# What was made was left, and nothing that the server does not know.
+left_what_was_made() {
+	assert_equal "$(groups destroy)" "$(groups init)"
+	run grep "/destroy_weights_update_group 400" "$T/calls"
+	assert_output ""
+}
+
+@test "HT-06 cast: a group is left by its own name, by whichever run comes" {
+	casting sglang a
+	# Not at that run's end, nor when the next one looks after it.
+	faults a "POST:${LOAD[sglang]} status:400:partially 1" \
+		"POST:/destroy_weights_update_group close 2"
+	try 1
+	assert_equal "$status" 2
+	publish 1
+	got a 1
+	assert_equal "$(groups init | wc -l)" 2
+	left_what_was_made
 }
 
 # Eight might be asked, each to its deadline, before the next push begins.
@@ -278,6 +304,8 @@ dies_with_its_push() {
 	got a 2
 	# What the dead one left is ended and left first.
 	assert_equal "$(order '^a ' | head -n 2 | xargs)" "a end a destroy"
+	run grep "/destroy_weights_update_group 400" "$T/calls"
+	assert_output ""
 }
 
 @test "HT-06 I9 cast: push and commit are killed: the next push ends that update" {
