@@ -42,7 +42,7 @@ struct http {
 	CURLM *multi;
 	CURL *easy;
 	struct curl_slist *headers;
-	bool busy;
+	bool busy, has_proxy;
 	http_fn *fn;
 	void *arg;
 	struct buf body;
@@ -145,6 +145,16 @@ static size_t take_head(char *p, size_t size, size_t n, void *arg)
 
 #define SET(option, value) BUG_ON(curl.easy_setopt(h->easy, option, value))
 
+/* Engines are asked directly: what the environment has for other programs, a
+ * proxy of the house's, does not see them, or would see their key. */
+static void set_proxy(struct http *h)
+{
+	const char *proxy = getenv("WEIR_HTTP_PROXY");
+
+	h->has_proxy = proxy && proxy[0];
+	SET(CURLOPT_PROXY, proxy ? proxy : "");
+}
+
 static void set_fixed(struct http *h)
 {
 	SET(CURLOPT_NOSIGNAL, 1L);
@@ -156,7 +166,13 @@ static void set_fixed(struct http *h)
 #else
 	SET(CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
 #endif
+#if LIBCURL_VERSION_NUM >= 0x075700
+	/* A name server that is silent costs no more than the deadline. */
+	SET(CURLOPT_QUICK_EXIT, 1L);
+#endif
 	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	/* Not asked for, but understood: some compress all the same. */
+	SET(CURLOPT_ACCEPT_ENCODING, "identity");
 	SET(CURLOPT_CONNECTTIMEOUT_MS, (long)HTTP_CONNECT_MS);
 	SET(CURLOPT_ERRORBUFFER, h->error);
 	SET(CURLOPT_WRITEFUNCTION, take_body);
@@ -164,6 +180,7 @@ static void set_fixed(struct http *h)
 	SET(CURLOPT_HEADERFUNCTION, take_head);
 	SET(CURLOPT_HEADERDATA, h);
 	SET(CURLOPT_HTTPHEADER, h->headers);
+	set_proxy(h);
 }
 
 static void add_header(struct http *h, const char *line)
@@ -334,7 +351,7 @@ static void explain(struct http *h, CURLcode code, struct http_reply *r)
 	curl.easy_getinfo(h->easy, CURLINFO_REQUEST_SIZE, &sent);
 	curl.easy_getinfo(h->easy, CURLINFO_OS_ERRNO, &os);
 	r->sent = sent > 0;
-	r->refused = !r->sent && os == ECONNREFUSED;
+	r->refused = !r->sent && os == ECONNREFUSED && !h->has_proxy;
 	r->rc = -E_IO;
 	if (h->over) {
 		r->rc = -E_PROTO;

@@ -6,7 +6,8 @@
  * trickles or floods costs time and memory that are known before.  Each
  * request has a connection of its own: an idle one that the server is just
  * closing would make libcurl send a request twice, unasked.  No redirect is
- * followed, and nothing is tried again here.
+ * followed, and nothing is tried again here.  Servers are asked directly,
+ * whatever http_proxy says; WEIR_HTTP_PROXY names a proxy that is meant.
  *
  * An answer is no judgement: what a status means is the caller's.  http.c is
  * the only includer of curl.

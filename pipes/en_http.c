@@ -177,7 +177,6 @@ static void next_op(struct http_engine *h)
 	h->asking = HO_NONE;
 	h->older = false;
 	h->tries = 0;
-	/* Once unheard, each further turn might wait as long. */
 	if (row->turns && !(row->brief && h->unheard) &&
 	    ++h->turn < row->turns(h))
 		return;
@@ -308,6 +307,7 @@ static void on_reply(void *arg, const struct http_reply *r)
 	int rc = 0;
 
 	h->e->said = r->rc >= 0;
+	h->unheard |= http_row_of(h)->brief && r->rc < 0 && !r->refused;
 	switch (http_judge(h, r, &rc)) {
 	case V_DONE:
 		done(h);
@@ -365,10 +365,13 @@ static void ask_server(struct http_engine *h)
 
 /* ---- calls ---- */
 
+/* Once unheard, each further one might wait as long. */
 static bool is_wanted(const struct http_engine *h)
 {
 	const struct http_row *row = &h->d->row[*h->script];
 
+	if (row->brief && h->unheard)
+		return false;
 	return !row->is_wanted || row->is_wanted(h);
 }
 
@@ -419,9 +422,11 @@ static int stay(struct http_engine *h)
 		buf_addf(&left, ": restart it");
 	}
 	http_say(h, 0,
-		 "version %llu may be partly loaded: it stays paused until a "
-		 "full load (%s)%.200s",
+		 "version %llu may be partly loaded: it %s until a full load "
+		 "(%s)%.200s",
 		 (unsigned long long)g->version,
+		 h->paused ? "stays paused"
+			   : "may not be paused: keep requests away from it",
 		 g->rollback ? "what it served before is unknown"
 			     : "the next push, or --on-failure rollback",
 		 left.n ? buf_cstr(&left) : "");
@@ -446,6 +451,7 @@ static int begin_job(struct http_engine *h)
 		h->script = nothing;
 	if (call == EC_LOAD || (call == EC_SWAP && h->script != nothing)) {
 		h->e->live.proof = LOAD_ACK;
+		h->loaded[0] = '\0';
 		return check_stores(h);
 	}
 	return 0;

@@ -46,10 +46,12 @@ enum http_op {
 	HO_CAN_SAMPLE, HO_CAN_SUM, HO_CAN_PULL,
 	HO_WORLD, HO_CONFIG, HO_CAN_PACK, HO_CAN_MEET, HO_CAN_END, HO_CAN_CAST,
 	HO_PAUSE_KEEP, HO_PAUSE_ABORT,
+	HO_STILL,			/* is it paused still? */
+	HO_LOOK, HO_HOLD,		/* ... else it is paused again */
 	HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
 	HO_END, HO_LEAVE,		/* what an earlier cast has left */
 	HO_PULL, HO_CAST, HO_LOAD, HO_LOADED, HO_SUM, HO_SAMPLE,
-	HO_SET, HO_TOLD, HO_RESUME, HO_HEALTH,
+	HO_OURS, HO_SET, HO_TOLD, HO_RESUME, HO_HEALTH,
 	HO_STAY,			/* no request: the call has failed */
 	HO_N
 };
@@ -115,6 +117,7 @@ struct http_engine {
 	long status;			/* of the answer at hand */
 	/* what it says of itself */
 	char path[ENGINE_PATH];		/* "": it does not say */
+	char loaded[ENGINE_PATH];	/* ... when it had loaded it */
 	char start[DIGEST_HEX];		/* of its process; "": it does not */
 	bool asleep, paused, label_ok;
 	uint64_t label;
@@ -171,6 +174,10 @@ int http_take_told(struct http_engine *h, const struct doc *label);
 bool http_is_told(const struct http_engine *h);
 bool http_is_paused(const struct http_engine *h);
 bool http_is_running(const struct http_engine *h);
+/* It was paused again. */
+int http_take_held(struct http_engine *h, const struct doc *d);
+/* Else what it has loaded may be gone, and what it loads would be served. */
+int http_check_still(struct http_engine *h);
 bool http_is_loaded(const struct http_engine *h);
 /* An abort waits for what is under way. */
 bool http_is_aborted(const struct http_engine *h);
@@ -196,6 +203,8 @@ void http_take_sum(struct http_engine *h, const struct doc *sums,
 const char *http_sample(const struct http_engine *h);
 void http_take_sample(struct http_engine *h, const struct doc *values);
 unsigned http_samples(const struct http_engine *h);
+/* How many workers that says; 0: none, NCCL_RANKS_MAX: that, or more. */
+uint32_t http_ranks(const struct doc *d);
 /* More workers than a group has room for, or how many is unknown.  but: of
  * which kind they must not be, too. */
 int http_check_ranks(struct http_engine *h, const char *but);

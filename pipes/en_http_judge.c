@@ -70,7 +70,9 @@ int http_take_label(struct http_engine *h, const struct doc *label)
 	if (h->label)
 		return 0;
 	doc_add_text(label, &b);
-	http_say(h, -E_DATA, "its weight version is %.100s, no number",
+	http_say(h, -E_DATA,
+		 "its weight version is %.100s: expected a whole number, as a "
+		 "string",
 		 buf_cstr(&b));
 	buf_release(&b);
 	return -E_DATA;
@@ -111,6 +113,23 @@ bool http_is_loaded(const struct http_engine *h)
 bool http_has_loaded(const struct http_engine *h)
 {
 	return !h->told_before && http_is_loaded(h);
+}
+
+int http_take_held(struct http_engine *h, const struct doc *d)
+{
+	(void)d;
+	h->paused = true;
+	return 0;
+}
+
+int http_check_still(struct http_engine *h)
+{
+	if (h->paused)
+		return 0;
+	h->e->live.loaded = false;
+	return http_say(h, -E_UNAVAIL,
+			"it is not paused any more: was it restarted, or does "
+			"another push use it?");
 }
 
 void http_no_body(const struct http_engine *h, struct jsonw *j)
@@ -242,6 +261,13 @@ void http_take_sample(struct http_engine *h, const struct doc *values)
 	l->proof = LOAD_SAMPLED;
 }
 
+uint32_t http_ranks(const struct doc *d)
+{
+	uint64_t n = doc_number(d);
+
+	return n < NCCL_RANKS_MAX ? (uint32_t)n : NCCL_RANKS_MAX;
+}
+
 int http_check_ranks(struct http_engine *h, const char *but)
 {
 	uint32_t n = h->e->live.ranks;
@@ -346,8 +372,7 @@ const struct http_row *http_row_of(const struct http_engine *h)
 	return &h->d->row[op_of(h)];
 }
 
-/* 1: the body says yes, -1: no, 0: neither. */
-static int says(const struct http_row *row, const struct doc *d)
+static int says_one(const struct http_row *row, const struct doc *d)
 {
 	const struct doc *m = doc_at(d, row->key);
 	const char *text = doc_text(m);
@@ -359,18 +384,54 @@ static int says(const struct http_row *row, const struct doc *d)
 	return doc_is_true(m) ? 1 : -1;
 }
 
+/* 1: the body says yes, -1: no, 0: neither.  Of a list, one for each rank, the
+ * worst counts. */
+static int says(const struct http_row *row, const struct doc *d)
+{
+	size_t n = doc_count(d);
+	int worst = 1;
+
+	if (n == 0)
+		return says_one(row, d);
+	for (size_t i = 0; i < n; i++) {
+		int one = says_one(row, doc_item(d, i));
+
+		worst = one < worst ? one : worst;
+	}
+	return worst;
+}
+
+/* What it says instead of a document. */
+static void cite_also(struct http_engine *h, const char *said)
+{
+	char why[ENGINE_CAUSE / 4];
+
+	snprintf(why, sizeof why, "%.180s", h->why);
+	http_say(h, 0, "%s (%s)", why, said);
+}
+
 static enum http_verdict judge_ok(struct http_engine *h,
 				  const struct http_row *row,
 				  const struct doc *d, int *rc)
 {
 	int yes = row->key ? says(row, d) : 1;
+	char said[HTTP_CITED];
 
 	if (yes <= 0)
 		return yes < 0 ? V_FAILED : V_UNKNOWN;
+	snprintf(said, sizeof said, "%.*s", HTTP_CITED - 1, h->why);
 	*rc = row->take ? row->take(h, d) : 0;
 	if (*rc == 0)
 		return V_DONE;
+	if (!d)
+		cite_also(h, said);
 	return row->patient && *rc == -E_AGAIN ? V_BUSY : V_FAILED;
+}
+
+/* It has no time for us. */
+static bool is_overloaded(long status)
+{
+	return status == 429 || status == 503;
 }
 
 static bool is_lacking(const struct http_row *row, long status)
@@ -389,6 +450,8 @@ static enum http_verdict judge_bad(struct http_engine *h,
 
 	if (r->status == 401 || r->status == 403)
 		*rc = -E_PERM;
+	if (is_overloaded(r->status))
+		*rc = -E_UNAVAIL;
 	if (r->status >= 300 && r->status < 400) {
 		*rc = http_say(
 			h, -E_CONFIG,
@@ -398,7 +461,9 @@ static enum http_verdict judge_bad(struct http_engine *h,
 	}
 	if (r->status < 300 || gateway || (row->key && says(row, d) > 0))
 		return V_UNKNOWN;
-	return row->patient && r->status == 400 ? V_BUSY : V_FAILED;
+	return row->patient && (r->status == 400 || is_overloaded(r->status))
+		       ? V_BUSY
+		       : V_FAILED;
 }
 
 static enum http_verdict judge_answer(struct http_engine *h,

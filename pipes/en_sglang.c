@@ -102,10 +102,30 @@ static int take_path(struct http_engine *h, const struct doc *d)
 	const char *path = doc_text(doc_at(d, "model_path"));
 
 	snprintf(h->path, sizeof h->path, "%s", path ? path : "");
-	if (http_is_loaded(h))
+	if (!http_is_loaded(h))
+		return http_say(h, -E_PROTO, "it says done, but serves \"%s\"",
+				h->path);
+	memcpy(h->loaded, h->path, sizeof h->loaded);
+	return 0;
+}
+
+/* Nothing fences servers: whoever else pushes to it has loaded there, too. */
+static int take_ours(struct http_engine *h, const struct doc *d)
+{
+	const char *path = doc_text(doc_at(d, "model_path"));
+
+	if (path && strcmp(path, h->loaded) == 0)
 		return 0;
-	return http_say(h, -E_PROTO, "it says done, but serves \"%s\"",
-			h->path);
+	h->e->live.loaded = false;
+	return http_say(h, -E_UNAVAIL,
+			"it serves \"%.150s\" by now, not what it had loaded: "
+			"does another push use it?",
+			path ? path : "");
+}
+
+static bool has_told_path(const struct http_engine *h)
+{
+	return h->loaded[0];
 }
 
 static int take_told(struct http_engine *h, const struct doc *d)
@@ -134,7 +154,7 @@ static int take_server(struct http_engine *h, const struct doc *d)
 	h->e->live.ranks = 0;
 	if (doc_number(doc_at(d, "pp_size")) < 2 &&
 	    doc_number(doc_at(d, "dp_size")) < 2)
-		h->e->live.ranks = (uint32_t)doc_number(doc_at(d, "tp_size"));
+		h->e->live.ranks = http_ranks(doc_at(d, "tp_size"));
 	return check_draft(h, d);
 }
 
@@ -150,6 +170,12 @@ static int take_ready(struct http_engine *h, const struct doc *d)
 	(void)d;
 	h->paused = h->status == 503;
 	return 0;
+}
+
+static int take_still(struct http_engine *h, const struct doc *d)
+{
+	take_ready(h, d);
+	return http_check_still(h);
 }
 
 static int take_sum(struct http_engine *h, const struct doc *d)
@@ -191,6 +217,7 @@ static int offer_sample(struct http_engine *h, const struct doc *d)
 }
 
 #define INFO .method = "GET", .path = "/model_info", .older = "/get_model_info"
+#define READY .method = "GET", .path = "/ready", .also = 503, .optional = true
 #define CAN(p)                                   \
 	{                                        \
 		.method = "OPTIONS", .path = (p) \
@@ -210,21 +237,23 @@ static const enum http_op probe[] = { HO_INFO,	     HO_SERVER,	   HO_PAUSED,
 static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
 static const enum http_op flush[] = { HO_FLUSH, HO_NONE };
 static const enum http_op pull[] = { HO_PULL, HO_NONE };
-static const enum http_op load[] = { HO_END,	HO_LEAVE,  HO_CAST,
-				     HO_LOAD,	HO_LOADED, HO_SUM,
+static const enum http_op load[] = { HO_STILL,	HO_END,	   HO_LEAVE, HO_CAST,
+				     HO_LOAD,	HO_LOADED, HO_STILL, HO_SUM,
 				     HO_SAMPLE, HO_FLUSH,  HO_NONE };
 /* As load, of what it may not have pulled yet. */
-static const enum http_op swap[] = { HO_END,	HO_LEAVE,  HO_PULL,
-				     HO_LOAD,	HO_LOADED, HO_SUM,
+static const enum http_op swap[] = { HO_STILL,	HO_END,	   HO_LEAVE, HO_PULL,
+				     HO_LOAD,	HO_LOADED, HO_STILL, HO_SUM,
 				     HO_SAMPLE, HO_FLUSH,  HO_NONE };
-static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
+static const enum http_op tell[] = { HO_STILL, HO_OURS, HO_SET, HO_TOLD,
+				     HO_NONE };
 static const enum http_op resume[] = { HO_RESUME, HO_NONE };
 /* Paused first: an earlier attempt may have resumed it. */
 static const enum http_op back[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_FLUSH,
 				     HO_END,	    HO_LEAVE,	    HO_LOAD,
 				     HO_LOADED,	    HO_FLUSH,	    HO_RESUME,
 				     HO_HEALTH,	    HO_NONE };
-static const enum http_op stay[] = { HO_END, HO_LEAVE, HO_STAY, HO_NONE };
+static const enum http_op stay[] = { HO_LOOK,  HO_HOLD, HO_END,
+				     HO_LEAVE, HO_STAY, HO_NONE };
 
 /* What its loaders repack they must be able to undo. */
 static const char *const reloads[] = { "fp8", "compressed-tensors", NULL };
@@ -237,9 +266,7 @@ static const struct http_dialect sglang = {
 				.older = "/get_server_info",
 				.take = take_server, .optional = true,
 				.soft = true },
-		[HO_PAUSED] = { .method = "GET", .path = "/ready",
-				.take = take_ready, .also = 503,
-				.optional = true },
+		[HO_PAUSED] = { READY, .take = take_ready },
 		[HO_CAN_PAUSE] = CAN("/pause_generation"),
 		[HO_CAN_FLUSH] = CAN("/flush_cache"),
 		[HO_CAN_LOAD] = CAN("/update_weights_from_disk"),
@@ -274,6 +301,14 @@ static const struct http_dialect sglang = {
 				     .ask = HO_PAUSED,
 				     .is_done = http_is_paused,
 				     .is_wanted = http_aborts_requests },
+		[HO_STILL] = { READY, .take = take_still },
+		[HO_LOOK] = { READY, .take = take_ready, .soft = true,
+			      .brief = true },
+		[HO_HOLD] = { .method = "POST", .path = "/pause_generation",
+			      .body = keep_body, .key = "status", .want = "ok",
+			      .take = http_take_held,
+			      .is_wanted = http_is_running, .soft = true,
+			      .brief = true },
 		[HO_FLUSH] = { .method = "POST", .path = "/flush_cache",
 			       .patient = true },
 		[HO_END] = { .method = "POST", .path = "/end_weight_update",
@@ -305,6 +340,8 @@ static const struct http_dialect sglang = {
 				.is_wanted = http_has_sample,
 				.turns = http_samples, .optional = true,
 				.soft = true, .big = true },
+		[HO_OURS] = { INFO, .take = take_ours,
+			      .is_wanted = has_told_path },
 		[HO_SET] = { .method = "POST",
 			     .path = "/update_weight_version",
 			     .body = set_body, .key = "success",

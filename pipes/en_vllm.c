@@ -64,14 +64,10 @@ static int take_paused(struct http_engine *h, const struct doc *d)
 	return 0;
 }
 
-/* A server that was restarted under way is not paused any more. */
-static int take_loaded(struct http_engine *h, const struct doc *d)
+static int take_still(struct http_engine *h, const struct doc *d)
 {
 	take_paused(h, d);
-	if (h->paused)
-		return 0;
-	return http_say(h, -E_UNAVAIL,
-			"it is not paused any more: was it restarted?");
+	return http_check_still(h);
 }
 
 static int take_label(struct http_engine *h, const struct doc *d)
@@ -87,7 +83,7 @@ static int take_told(struct http_engine *h, const struct doc *d)
 /* All that are there get ranks, in the order of all parallelism. */
 static int take_world(struct http_engine *h, const struct doc *d)
 {
-	h->e->live.ranks = (uint32_t)doc_number(doc_at(d, "world_size"));
+	h->e->live.ranks = http_ranks(doc_at(d, "world_size"));
 	return 0;
 }
 
@@ -161,6 +157,10 @@ static int offer_sum(struct http_engine *h, const struct doc *d)
 	return 0;
 }
 
+#define PAUSED .method = "GET", .path = "/is_paused", .optional = true
+#define KEEP                                                            \
+	.method = "POST", .path = "/pause?mode=keep&clear_cache=false", \
+	.key = "status", .want = "paused"
 #define CAN(p)                                   \
 	{                                        \
 		.method = "OPTIONS", .path = (p) \
@@ -174,19 +174,20 @@ static const enum http_op probe[] = { HO_MODELS,   HO_ASLEEP,	 HO_PAUSED,
 static const enum http_op hold[] = { HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_NONE };
 static const enum http_op flush[] = { HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
 				      HO_NONE };
-static const enum http_op load[] = { HO_END,   HO_LEAVE,    HO_CAST,
-				     HO_LOAD,  HO_LOADED,   HO_SUM,
-				     HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
-				     HO_NONE };
-static const enum http_op tell[] = { HO_SET, HO_TOLD, HO_NONE };
+static const enum http_op load[] = { HO_STILL,	       HO_END,	 HO_LEAVE,
+				     HO_CAST,	       HO_LOAD,	 HO_STILL,
+				     HO_SUM,	       HO_FLUSH, HO_FLUSH_MM,
+				     HO_FLUSH_ENCODER, HO_NONE };
+static const enum http_op tell[] = { HO_STILL, HO_SET, HO_TOLD, HO_NONE };
 static const enum http_op resume[] = { HO_RESUME, HO_NONE };
 /* Paused first: an earlier attempt may have resumed it. */
 static const enum http_op back[] = {
 	HO_PAUSE_KEEP, HO_PAUSE_ABORT, HO_FLUSH, HO_END,      HO_LEAVE,
-	HO_LOAD,       HO_LOADED,      HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
+	HO_LOAD,       HO_STILL,       HO_FLUSH, HO_FLUSH_MM, HO_FLUSH_ENCODER,
 	HO_RESUME,     HO_HEALTH,      HO_NONE
 };
-static const enum http_op stay[] = { HO_END, HO_LEAVE, HO_STAY, HO_NONE };
+static const enum http_op stay[] = { HO_LOOK,  HO_HOLD, HO_END,
+				     HO_LEAVE, HO_STAY, HO_NONE };
 
 /* Its reload makes each layer's parameters anew and processes them again. */
 static const char *const reloads[] = { "fp8",	   "compressed-tensors",
@@ -200,8 +201,7 @@ static const struct http_dialect vllm = {
 				.take = take_models },
 		[HO_ASLEEP] = { .method = "GET", .path = "/is_sleeping",
 				.take = take_asleep, .optional = true },
-		[HO_PAUSED] = { .method = "GET", .path = "/is_paused",
-				.take = take_paused, .optional = true },
+		[HO_PAUSED] = { PAUSED, .take = take_paused },
 		[HO_LABEL] = { .method = "GET", .path = "/weight_info",
 			       .take = take_label, .optional = true },
 		[HO_CAN_PAUSE] = CAN("/pause"),
@@ -235,11 +235,7 @@ static const struct http_dialect vllm = {
 				 .path = "/weight_checker",
 				 .take = offer_sum, .optional = true,
 				 .soft = true },
-		[HO_PAUSE_KEEP] = { .method = "POST",
-				    .path = "/pause?mode=keep"
-					    "&clear_cache=false",
-				    .key = "status", .want = "paused",
-				    .ask = HO_PAUSED,
+		[HO_PAUSE_KEEP] = { KEEP, .ask = HO_PAUSED,
 				    .is_done = http_is_paused,
 				    .is_wanted = http_keeps_requests },
 		[HO_PAUSE_ABORT] = { .method = "POST",
@@ -249,6 +245,12 @@ static const struct http_dialect vllm = {
 				     .ask = HO_PAUSED,
 				     .is_done = http_is_paused,
 				     .is_wanted = http_aborts_requests },
+		[HO_STILL] = { PAUSED, .take = take_still },
+		[HO_LOOK] = { PAUSED, .take = take_paused, .soft = true,
+			      .brief = true },
+		[HO_HOLD] = { KEEP, .take = http_take_held,
+			      .is_wanted = http_is_running, .soft = true,
+			      .brief = true },
 		[HO_FLUSH] = { .method = "POST",
 			       .path = "/reset_prefix_cache"
 				       "?reset_running_requests=true"
@@ -270,8 +272,6 @@ static const struct http_dialect vllm = {
 		[HO_LOAD] = { .method = "POST", .path = "/collective_rpc",
 			      .body = load_body, .take = take_results,
 			      .is_wanted = http_loads_now },
-		[HO_LOADED] = { .method = "GET", .path = "/is_paused",
-				.take = take_loaded, .optional = true },
 		[HO_SUM] = { .method = "POST", .path = "/weight_checker",
 			     .body = sum_body, .take = take_sum,
 			     .optional = true, .soft = true, .big = true },

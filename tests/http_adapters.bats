@@ -111,7 +111,7 @@ pause ok"
 
 @test "HT-13 the path is absolute" {
 	serve a sglang
-	client sglang probe load
+	client sglang probe pause load
 	run calls update_weights
 	assert_output --partial "\"model_path\":\"$T/store/staging/000007\""
 }
@@ -273,7 +273,7 @@ know_when_asked() {
 @test "202 and half-answers of a label are not believed" {
 	serve a sglang
 	faults a "/update_weight_version accepted"
-	client sglang probe version
+	client sglang probe pause version
 	assert_line --partial "version E_PROTO"
 	assert_line --partial "tells version 0"
 }
@@ -281,7 +281,7 @@ know_when_asked() {
 @test "a load that says done and is not" {
 	serve a sglang
 	faults a '/update_weights_from_disk status:200:{"success":true}'
-	client sglang probe load
+	client sglang probe pause load
 	assert_line --partial "load E_PROTO"
 	assert_line --partial 'it says done, but serves "/models/first"'
 }
@@ -295,6 +295,19 @@ know_when_asked() {
 	faults a "/weight_checker restart" "/is_paused restart"
 	client vllm probe pause load
 	assert_line --partial "was it restarted"
+}
+
+@test "VF-10 a server that is not paused any more gets no load and no label" {
+	serve a sglang
+	client sglang probe pause resume load
+	assert_line --partial "load E_UNAVAIL engine a"
+	assert_line --partial "it is not paused any more"
+	run order
+	refute_output --partial load
+	client sglang probe pause load resume version
+	assert_line --partial "version E_UNAVAIL"
+	run order
+	refute_output --partial label
 }
 
 @test "FL-05 an abort resumes what may be paused, and only that" {
@@ -314,8 +327,9 @@ abort ok"
 	client sglang poisoned probe abort
 	assert_line --partial "abort E_UNAVAIL"
 	assert_line --partial "it stays paused until a full load"
+	# It was not, any more.
 	run order
-	assert_output ""
+	assert_output "a pause"
 }
 
 @test "HT-06 an abort leaves each group on record by its name, and no other" {
