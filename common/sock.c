@@ -1,10 +1,10 @@
 #include "sock.h"
 #include "clock.h"
 #include "err.h"
+#include "fds.h"
 #include "log.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -38,39 +38,6 @@ static int version(void)
 	return 10000 * major + 100 * minor + patch;
 }
 
-static size_t open_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	size_t n = 0;
-
-	if (!d)
-		return 0;
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n < 3 ? 0 : n - 3; /* ".", ".." and d's own */
-}
-
-int sock_need_fds(size_t need, const char *what)
-{
-	size_t used = open_fds();
-	struct rlimit lim;
-
-	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
-		return log_errno(E_CONFIG, "limit of descriptors");
-	if (lim.rlim_cur < lim.rlim_max) {
-		lim.rlim_cur = lim.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &lim) < 0)
-			getrlimit(RLIMIT_NOFILE, &lim);
-	}
-	if (used + need <= lim.rlim_cur)
-		return 0;
-	return log_error(E_CONFIG,
-			 "%s need %zu descriptors beside %zu in use, and the "
-			 "limit is %llu: raise it (ulimit -n)",
-			 what, need, used, (unsigned long long)lim.rlim_cur);
-}
-
 /* libzmq takes memory for each message: a frame that is not sent for want of
  * it would be waited for up to its deadline. */
 static int zmq_failed(int code, const char *what)
@@ -89,7 +56,7 @@ static int context(void)
 	if (version() < VERSION_SAFE)
 		log_warn("libzmq %d is older than %d and has known holes",
 			 version(), VERSION_SAFE);
-	rc = sock_need_fds(FDS_BASE, "links");
+	rc = fds_need(FDS_BASE, "links");
 	if (rc < 0)
 		return rc;
 	ctx = zmq_ctx_new();
@@ -295,7 +262,7 @@ static int check_endpoint(const char *endpoint)
 
 static size_t peers_max(void)
 {
-	size_t used = open_fds(), half;
+	size_t used = fds_open(), half;
 	struct rlimit lim;
 
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)

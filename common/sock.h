@@ -59,11 +59,6 @@ struct sock_peer {
 		    * there is no Unix socket between us */
 };
 
-/* Raises the limit of descriptors to the hard one; -E_CONFIG, naming limit and
- * need, if `need` more than are open now do not fit (ZQ-11: libzmq aborts
- * when it runs out).  what: "64 receivers". */
-int sock_need_fds(size_t need, const char *what);
-
 /* Binds; frame_max bounds what a peer may send (larger: disconnected).  A
  * dead process's socket file is replaced, a live one's never (-E_AGAIN); what
  * is no socket is left alone (-E_CONFIG). */

@@ -1,6 +1,7 @@
 #include "pipes/fan.h"
 #include "common/clock.h"
 #include "common/err.h"
+#include "common/fds.h"
 #include "common/log.h"
 #include "common/units.h"
 
@@ -440,7 +441,7 @@ int fan_reserve(struct fan *f, size_t receivers, size_t more)
 
 	(void)f;
 	snprintf(what, sizeof what, "%zu receivers", receivers);
-	return sock_need_fds(receivers * (1 + more) + FDS_MARGIN, what);
+	return fds_need(receivers * (1 + more) + FDS_MARGIN, what);
 }
 
 void fan_number_from(struct fan *f, uint64_t seq)

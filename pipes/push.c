@@ -2,12 +2,12 @@
 
 #include "common/clock.h"
 #include "common/err.h"
+#include "common/fds.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/opt_forward.h"
 #include "common/proc.h"
-#include "common/sock.h"
 #include "pipes/push_show.h"
 #include "pipes/run.h"
 #include "pipes/supervise.h"
@@ -660,7 +660,7 @@ int push_run(const struct opt_spec *spec, const struct push_conf *conf)
 	if (conf->plan.dry_run || conf->plan.out)
 		return dry_run(spec, conf);
 	/* All four would say it. */
-	rc = sock_need_fds(STAGE_FDS, "a stage's links and files");
+	rc = fds_need(STAGE_FDS, "a stage's links and files");
 	if (rc == 0)
 		rc = run_open(&p.run, conf->common.run, false);
 	if (rc == 0)

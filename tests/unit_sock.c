@@ -1,5 +1,6 @@
 #include "common/clock.h"
 #include "common/err.h"
+#include "common/fds.h"
 #include "common/io.h"
 #include "common/log.h"
 #include "common/sock.h"
@@ -454,7 +455,7 @@ static int few_fds(rlim_t limit, size_t need)
 
 	if (pid == 0) {
 		setrlimit(RLIMIT_NOFILE, &lim);
-		_exit(-sock_need_fds(need, "64 receivers"));
+		_exit(-fds_need(need, "64 receivers"));
 	}
 	waitpid(pid, &status, 0);
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : 1;

@@ -2,6 +2,7 @@
 #include "net.h"
 
 #include "common/err.h"
+#include "common/fds.h"
 #include "common/log.h"
 
 #include <string.h>
@@ -122,7 +123,7 @@ int sock_warm(void)
 	return 0;
 }
 
-int sock_need_fds(size_t need, const char *what)
+int fds_need(size_t need, const char *what)
 {
 	(void)need;
 	(void)what;
