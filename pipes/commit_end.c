@@ -345,15 +345,24 @@ void commit_brought(struct commit_io *c, struct engine *e, bool home)
 
 /* ---- the end ---- */
 
-/* A decided version mends what an older run left; a newer record is enough. */
-static bool is_mended(const struct commit_io *c, struct slice name)
+/* Is this engine owed our version? */
+static bool is_owed(const struct commit_io *c, const struct commit_engine *g)
+{
+	return c->m.published && !g->out;
+}
+
+/* A decided version mends what an older run left; a newer record is enough,
+ * but not for a decided version that our run, undecided, has not brought. */
+static bool is_mended(const struct commit_io *c, const struct m_attention *a)
 {
 	for (uint32_t i = 0; i < c->m.nengines; i++) {
 		const struct commit_engine *g = &c->m.engine[i];
 
-		if (slice_eq(name, slice_of(c->engine[i]->name)))
-			return (c->m.published && g->home && !g->out) ||
-			       (g->away && g->touched);
+		if (!slice_eq(a->engine.name, slice_of(c->engine[i]->name)))
+			continue;
+		if (g->away && g->touched)
+			return is_owed(c, g) || !a->decided;
+		return g->home && is_owed(c, g);
 	}
 	return false;
 }
@@ -374,7 +383,7 @@ static int keep_attention(struct commit_io *c, struct buf *b, uint32_t *mended)
 		rc = msg_unpack(&m, &arena, frame);
 		if (rc < 0)
 			break;
-		if (is_mended(c, m.attention.engine.name))
+		if (is_mended(c, &m.attention))
 			++*mended;
 		else
 			rc = rec_append(b, &m);
@@ -399,7 +408,7 @@ static int write_attention(struct commit_io *c)
 			continue;
 		n++;
 		rc = attention_append(&b, c->engine[i], &c->who[i],
-				      c->m.published && !g->out);
+				      is_owed(c, g));
 	}
 	if (rc == 0 && n)
 		rc = registry_attention_write(&c->reg, buf_slice(&b));

@@ -129,17 +129,7 @@ void commit_held(struct commit_io *c, struct engine *e, enum engine_call call,
 
 void commit_inherit(struct commit_io *c)
 {
-	for (uint32_t i = 0; i < c->m.nengines; i++) {
-		struct engine *e = c->engine[i];
-		const struct engine *was =
-			recover_poisoned(&c->recover, e->name);
-
-		if (!was || !e->ops->in_place)
-			continue;
-		e->live.held = e->live.poisoned = true;
-		groups_add_all(&e->live.groups, was->live.groups.name,
-			       was->live.groups.n);
-		if (!e->live.previous && was->live.previous)
-			e->live.previous = xstrdup(was->live.previous);
-	}
+	for (uint32_t i = 0; i < c->m.nengines; i++)
+		if (c->engine[i]->ops->in_place)
+			recover_inherit(&c->recover, c->engine[i]);
 }

@@ -68,17 +68,31 @@ static int read_decision(struct commit_io *c, const struct m_open *o)
 	return 0;
 }
 
+/* Opened by us: an earlier run may have had the same name.  1, 0, -E_*. */
+static int is_mine(const struct commit_io *c, const struct m_open *o)
+{
+	uint64_t epoch = 0;
+	int rc = 0;
+
+	if (!slice_eq(o->run, slice_of(c->s->run.name)))
+		return 0;
+	rc = run_epoch_read(&c->s->run, &epoch);
+	return rc < 0 ? rc : epoch == o->epoch;
+}
+
 static int read_mine(struct commit_io *c)
 {
 	int rc = registry_open_read(&c->reg, &c->mine);
 	const struct m_open *o = &c->mine.m.open;
 
+	if (rc > 0)
+		rc = is_mine(c, o);
+	if (rc <= 0)
+		reg_rec_release(&c->mine);
 	if (rc < 0)
 		return rc;
-	if (rc == 0 || !slice_eq(o->run, slice_of(c->s->run.name))) {
-		reg_rec_release(&c->mine);
+	if (rc == 0)
 		return commit_over_find(c);
-	}
 	rc = read_decision(c, o);
 	if (rc < 0)
 		return rc;
@@ -395,8 +409,8 @@ static int64_t takeover_ms(struct commit_io *c)
 
 	if (registry_open_read(&c->reg, &o) <= 0)
 		return 0;
-	if (!slice_eq(o.m.open.run, slice_of(c->s->run.name)) &&
-	    !is_expired(&o.m.open) && !is_run_dead(c, o.m.open.run))
+	if (is_mine(c, &o.m.open) <= 0 && !is_expired(&o.m.open) &&
+	    !is_run_dead(c, o.m.open.run))
 		ms = (int64_t)o.m.open.stage_ms;
 	reg_rec_release(&o);
 	return ms;
@@ -514,13 +528,14 @@ static int check_mine(struct commit_io *c)
 	struct reg_rec now = { 0 };
 	int rc = registry_open_read(&c->reg, &now);
 
-	c->open_written =
-		rc > 0 && slice_eq(now.m.open.run, slice_of(c->s->run.name));
+	if (rc > 0)
+		rc = is_mine(c, &now.m.open);
+	c->open_written = rc > 0;
 	if (c->open_written)
 		count_on(c, now.m.open.instance);
 	reg_rec_release(&now);
 	/* An older instance of ours may have decided it until then. */
-	if (rc > 0 && c->open_written && c->resumed) {
+	if (c->open_written && c->resumed) {
 		reg_rec_release(&c->mine);
 		rc = read_mine(c);
 		if (rc == 0 && c->ahead) {
@@ -570,7 +585,7 @@ void commit_recover(struct commit_io *c)
 	r->load_ms = c->conf->load_timeout_ms;
 	r->done = on_recovered;
 	r->arg = c;
-	rc = recover_start(r, c->s->loop, c->s->run.name);
+	rc = recover_start(r, c->s->loop);
 	if (rc <= 0)
 		on_recovered(c, rc);
 }

@@ -287,9 +287,12 @@ static void tell_opened_ledger(struct commit_io *c)
 /* A join has its version already. */
 static int open_new(struct commit_io *c)
 {
+	int rc;
+
 	c->s->epoch = c->goal.epoch = highest_epoch(c) + 1;
-	if (c->plan.kind == RUN_JOIN)
-		return 0;
+	rc = run_epoch_write(&c->s->run, c->goal.epoch);
+	if (rc < 0 || c->plan.kind == RUN_JOIN)
+		return rc;
 	return registry_version_make(&c->reg, c->goal.version, c->s->run.dirfd);
 }
 

@@ -1,12 +1,14 @@
 #include "pipes/commit_io.h"
 
-/* Only an older instance can have decided; a first one need not search. */
+/* Only an older instance that came to open the run can have decided. */
 int commit_over_find(struct commit_io *c)
 {
-	int rc = 0;
+	uint64_t epoch;
+	int rc = run_epoch_read(&c->s->run, &epoch);
 
-	if (c->s->run.instance > 1 && !c->is_over)
-		rc = registry_decision_of(&c->reg, c->s->run.name, &c->over);
+	if (rc == 0 && epoch && !c->is_over)
+		rc = registry_decision_of(&c->reg, c->s->run.name, epoch,
+					  &c->over);
 	c->is_over |= rc > 0;
 	return rc < 0 ? rc : 0;
 }

@@ -49,6 +49,12 @@ static void name_goal(struct recover_item *it, const char *registry,
 	it->run = xstrndup(run.p, run.n);
 }
 
+/* Ours, after a restart: another run may have had its name. */
+static bool is_own(const struct recover *r, struct slice run, uint64_t epoch)
+{
+	return epoch == r->how->epoch && slice_eq(run, slice_of(r->how->run));
+}
+
 /* What `open` names.  An excluded engine was cancelled; it is again. */
 static int add_open(struct recover *r, bool decided)
 {
@@ -90,7 +96,7 @@ static int add_attention(struct recover *r, struct slice frame)
 	it->known = true;
 	it->goal.epoch = m.attention.epoch;
 	/* Nobody speaks for that run any more, unless it is ours. */
-	it->goal.instance = slice_eq(m.attention.run, slice_of(r->own_run))
+	it->goal.instance = is_own(r, m.attention.run, m.attention.epoch)
 				    ? r->how->instance
 				    : UINT32_MAX;
 	it->goal.version = m.attention.version;
@@ -132,7 +138,7 @@ static int read_open(struct recover *r)
 
 	if (rc <= 0)
 		return rc;
-	if (slice_eq(r->open.m.open.run, slice_of(r->own_run))) {
+	if (is_own(r, r->open.m.open.run, r->open.m.open.epoch)) {
 		reg_rec_release(&r->open);
 		return 0;
 	}
@@ -346,12 +352,10 @@ static int ask_all(struct recover *r, struct loop *l)
 	return 1;
 }
 
-int recover_start(struct recover *r, struct loop *l, const char *own_run)
+int recover_start(struct recover *r, struct loop *l)
 {
-	int rc;
+	int rc = read_open(r);
 
-	r->own_run = own_run;
-	rc = read_open(r);
 	if (rc < 0)
 		return rc;
 	rc = read_attention(r);
@@ -362,16 +366,21 @@ int recover_start(struct recover *r, struct loop *l, const char *own_run)
 	return ask_all(r, l);
 }
 
-const struct engine *recover_poisoned(const struct recover *r, const char *name)
+void recover_inherit(const struct recover *r, struct engine *e)
 {
 	for (uint32_t i = 0; i < r->nitems; i++) {
 		const struct recover_item *it = &r->item[i];
+		const struct engine_live *l = it->e ? &it->e->live : NULL;
 
-		if (it->e && !it->home && engine_is_poisoned(it->e) &&
-		    strcmp(it->e->name, name) == 0)
-			return it->e;
+		if (!l || it->home || strcmp(it->e->name, e->name) != 0)
+			continue;
+		e->live.held |= l->held;
+		e->live.poisoned |= l->poisoned;
+		groups_add_all(&e->live.groups, l->groups.name, l->groups.n);
+		if ((l->held || l->poisoned) && !e->live.previous &&
+		    l->previous)
+			e->live.previous = xstrdup(l->previous);
 	}
-	return NULL;
 }
 
 void recover_stop(struct recover *r)

@@ -27,26 +27,26 @@ struct recover {
 	uint32_t nitems, left;
 	struct reg_rec open, decision, attention;
 	bool has_open;
-	const struct engine_goal *how;	/* ours: what in-place engines need */
-	const char *own_run;		/* lent by recover_start()'s caller */
+	/* Ours: what in-place engines need, and which run is not touched. */
+	const struct engine_goal *how;
 	int64_t engine_ms, load_ms;	/* ours; the open run's if longer */
 	/* Called once, never from inside recover_start(). */
 	void (*done)(void *arg, int rc);
 	void *arg;
 };
 
-/* own_run: its `open` is not touched (we were restarted).  0: there is
- * nothing to do, done is not called; 1: under way; -E_*.  The registry is
- * locked by the caller. */
-int recover_start(struct recover *r, struct loop *l, const char *own_run);
+/* `open` is not touched if it is of our own run and epoch (we were restarted).
+ * 0: there is nothing to do, done is not called; 1: under way; -E_*.  The
+ * registry is locked by the caller. */
+int recover_start(struct recover *r, struct loop *l);
 /* Ends it, if it is under way: what is not home stays in `attention` as it
  * was, and done is not called. */
 void recover_stop(struct recover *r);
 void recover_release(struct recover *r);
 
-/* The engine of that name that is poisoned still, or NULL.  Until release. */
-const struct engine *recover_poisoned(const struct recover *r,
-				      const char *name);
+/* What recovery has left an in-place engine of e's name in, paused or
+ * poisoned, e is in. */
+void recover_inherit(const struct recover *r, struct engine *e);
 
 /* Appends an attention record for an engine to b. */
 int attention_append(struct buf *b, struct engine *e,

@@ -103,7 +103,7 @@ int registry_last(struct registry *r, uint64_t *v, size_t n);
 int registry_decision(struct registry *r, uint64_t version,
 		      struct reg_rec *out);
 /* 1 and the decision that this run has linked, 0 if there is none. */
-int registry_decision_of(struct registry *r, const char *run,
+int registry_decision_of(struct registry *r, const char *run, uint64_t epoch,
 			 struct reg_rec *out);
 /* 1 and the plan that a decided version was made by, 0 if there is none. */
 int registry_plan(struct registry *r, uint64_t version, struct plan *out);

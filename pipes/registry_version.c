@@ -222,7 +222,8 @@ out:
 }
 
 /* Only a search: what is found is not believed before it is synced. */
-static int is_decided_by(struct registry *r, uint64_t version, const char *run)
+static int is_decided_by(struct registry *r, uint64_t version, const char *run,
+			 uint64_t epoch)
 {
 	int vfd = version_open(r, version), rc;
 	struct reg_rec d = { 0 };
@@ -232,14 +233,15 @@ static int is_decided_by(struct registry *r, uint64_t version, const char *run)
 	rc = rec_read_one(&d.rec, vfd, "decision", M_decision, &d.m, &d.arena);
 	close(vfd);
 	if (rc == 0)
-		rc = slice_eq(d.m.decision.run, slice_of(run));
+		rc = d.m.decision.epoch == epoch &&
+		     slice_eq(d.m.decision.run, slice_of(run));
 	else if (rc == -E_NOINPUT)
 		rc = 0;
 	reg_rec_release(&d);
 	return rc;
 }
 
-int registry_decision_of(struct registry *r, const char *run,
+int registry_decision_of(struct registry *r, const char *run, uint64_t epoch,
 			 struct reg_rec *out)
 {
 	uint64_t *all;
@@ -247,7 +249,7 @@ int registry_decision_of(struct registry *r, const char *run,
 	int rc = list_versions(r, &all, &n);
 
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		rc = is_decided_by(r, all[i], run);
+		rc = is_decided_by(r, all[i], run, epoch);
 		if (rc > 0)
 			rc = registry_decision(r, all[i], out);
 	}

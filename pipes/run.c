@@ -22,6 +22,7 @@
 #define INSTANCE_MAX 1000000u
 #define OPTIONS_MAX (1u << 20) /* bytes of STAGE.options */
 #define ENDPOINT_FILE_MAX 512
+#define EPOCH_MAX 32 /* bytes of its file */
 #define FILE_NAME_MAX 64
 #define NEW_S 60 /* a run that nobody has entered yet is kept this long */
 #define SCHEME "ipc://"
@@ -611,6 +612,28 @@ int run_lookup(struct run *r, enum stage_id stage, char **out)
 }
 
 /* ---- the verdict ---- */
+
+int run_epoch_write(struct run *r, uint64_t epoch)
+{
+	char text[32];
+	int n = snprintf(text, sizeof text, "%llu\n",
+			 (unsigned long long)epoch);
+
+	return io_replace(r->dirfd, "epoch", text, (size_t)n);
+}
+
+int run_epoch_read(const struct run *r, uint64_t *epoch)
+{
+	struct buf b = { 0 };
+	int rc = io_read_file(r->dirfd, "epoch", EPOCH_MAX, &b);
+
+	if (rc == 0)
+		*epoch = strtoull(buf_cstr(&b), NULL, 10);
+	else if (rc == -E_NOINPUT)
+		*epoch = 0;
+	buf_release(&b);
+	return rc == -E_NOINPUT ? 0 : rc;
+}
 
 int run_verdict_write(struct run *r, const struct msg *m)
 {

@@ -7,6 +7,7 @@
  *				It stays, so that numbers only go up
  *	RUN/STAGE.endpoint	where the newest instance listens (by rename)
  *	RUN/STAGE.N.sock	the Unix socket behind it
+ *	RUN/epoch		what commit has opened the run with, before it did
  *	RUN/events		one JSON line per event (pipes/events.h)
  *	RUN/sources/R		what source rank R had on a device (plan_take.h);
  *				gone once the run has ended
@@ -74,6 +75,12 @@ int run_endpoint(struct run *r, char **out);
 int run_announce(struct run *r, const char *endpoint);
 int run_lookup(struct run *r, enum stage_id stage, char **out); /* -E_NOINPUT
 								   if none */
+
+/* The epoch that this run is opened with; 0 if it has not come so far.  It
+ * tells this run's records in the registry from those of an earlier run that
+ * had the same name, whose directory is gone. */
+int run_epoch_write(struct run *r, uint64_t epoch);
+int run_epoch_read(const struct run *r, uint64_t *epoch);
 
 /* Durable enough to outlive the writer; the first verdict wins: a second one
  * returns -E_AGAIN.  m is M_verdict. */

@@ -353,12 +353,14 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 	all_serve 2 "$T/two"
 }
 
-# stopped_at WHEN POINT: a push whose process stops there; see kill/point.c.
+# stopped_at WHEN POINT [OPTION]...: a push whose process stops there; see
+# kill/point.c.
 stopped_at() {
 	export KILL_AT="$T/at"
+	look_at_new_runs
 	printf 'stop-%s %s' "$1" "$2" >"$KILL_AT"
 	start push "$BUILD/tests/kill/weir-push" --source "$T/two" \
-		--fleet "$T/fleet.yaml" --registry "$T/registry"
+		--fleet "$T/fleet.yaml" --registry "$T/registry" "${@:3}"
 	wait_for test ! -e "$KILL_AT"
 	STOPPED=$(pid_in_run "${2%%:*}.1")
 	wait_for grep -q ') T ' "/proc/$STOPPED/stat"
@@ -601,6 +603,67 @@ kill_run() {
 		run --separate-stderr weir-$stage --run "$run"
 		assert_success
 	done
+	assert_clean_runs
+}
+
+@test "I11 I12 a run with the name of an earlier one is not taken for that" {
+	local runs=$T/run/weir
+
+	held_fleet
+	rm "$T/hold"
+	stopped_at before "commit: commit decide agreed -> swap" \
+		--run "$runs/r" --stage-timeout 3s
+	kill_run
+	rm -r "$runs/r"
+	# Killed again: what the second one of that name has opened is its own.
+	printf 'before commit: commit probe probed -> open' >"$T/at"
+	KILL_AT=$T/at run --separate-stderr "$BUILD/tests/kill/weir-push" \
+		--source "$T/one" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --run "$runs/r"
+	assert_success
+	assert_not_exist "$T/at"
+	[[ $stderr == *"version 2, was left open: decided, going forward"* ]]
+	decided 2
+	all_serve 3 "$T/one"
+	assert_clean_runs
+}
+
+# What `weir status` says of those who are not home.
+attention() {
+	weir-status --registry "$T/registry" | grep attention
+}
+
+@test "I9 an engine that is owed a version is not forgotten by a later abort" {
+	held_fleet
+	rm "$T/hold"
+	stopped_at before "commit: commit decide agreed -> swap" \
+		--engine-timeout 3s
+	kill_engine b
+	kill -CONT "$STOPPED"
+	ends_with 3 push
+	# It is there again when the next run begins, and dies in that.
+	stopped_at before "commit: commit recover recovered -> probe"
+	engine b --post-load "while [ -e '$T/hold' ]; do sleep 0.02; done"
+	touch "$T/hold"
+	kill -CONT "$STOPPED"
+	wait_for told granted
+	wait_for test -d "$T/b/staging/000003"
+	kill_engine b
+	ends_with 2 push
+	run attention
+	assert_line --partial "version 2 "
+	assert_line --partial "version 3 "
+	# What it has begun is cancelled; what was decided is owed.
+	rm "$T/hold"
+	engine b
+	run push "$T/two" --weight-version 1
+	assert_failure 65
+	run attention
+	assert_line --partial "version 2 "
+	refute_line --partial "version 3 "
+	push "$T/two"
+	all_serve 3 "$T/two"
+	assert_not_exist "$T/registry/attention"
 	assert_clean_runs
 }
 

@@ -6,6 +6,7 @@
 #include "pipes/commit.h"
 #include "pipes/fan.h"
 #include "pipes/receipt.h"
+#include "pipes/registry.h"
 #include "pipes/transfer.h"
 #include "sim.h"
 
@@ -44,6 +45,7 @@
 	X(slot_not_synced, "a slot's files are not synced")                  \
 	X(store_not_synced, "an engine's store directory is not synced")     \
 	X(versions_not_synced, "an engine's versions/ is not synced")        \
+	X(attention_not_written, "who is behind is not written down")        \
 	X(lease_always, "a retired slot is written while somebody maps it")
 
 enum {
@@ -373,6 +375,17 @@ int __wrap_fan_call(struct fan *f, uint32_t receiver, struct msg *m,
 	if (m->type == M_ask_receipt && early(&m->ask_receipt, &other))
 		__real_fan_call(f, receiver, &other, tag, 1, deadline_ms);
 	return __real_fan_call(f, receiver, m, tag, replies, deadline_ms);
+}
+
+/* ---- the registry ---- */
+
+int __real_registry_attention_write(struct registry *r, struct slice all);
+int __wrap_registry_attention_write(struct registry *r, struct slice all);
+int __wrap_registry_attention_write(struct registry *r, struct slice all)
+{
+	if (is_on(MU_attention_not_written) && all.n)
+		return 0;
+	return __real_registry_attention_write(r, all);
 }
 
 /* ---- the disk ---- */

@@ -68,6 +68,7 @@ struct decided {
 	uint32_t push, source;
 	int64_t wall_ms;	/* of the record, which is written once */
 	struct digest content;
+	bool in[ENGINES_MAX];	/* of its publish set */
 };
 
 struct watch {

@@ -210,25 +210,44 @@ static void decided(uint64_t version)
 			       .source = source,
 			       .wall_ms = m.decision.wall_ms,
 			       .content = m.decision.content };
+	for (uint32_t i = 0; i < world.engines; i++)
+		v->in[i] = !m.decision.engines.v[i].excluded;
 	watch.top = version;
 }
 
 /* ---- what is served ---- */
 
-/* The version, 0: none. */
-static uint64_t check_served(uint32_t e)
+static uint64_t number_of(const char *s)
 {
-	char path[48], text[32] = "";
+	uint64_t n = 0;
+
+	while (*s >= '0' && *s <= '9')
+		n = 10 * n + (uint64_t)(*s++ - '0');
+	return n;
+}
+
+/* What `current` names; 0: nothing. */
+static uint64_t served(uint32_t e)
+{
+	char path[48], text[32] = "", *slash;
 	struct node *n;
-	uint64_t version = 0;
 
 	snprintf(path, sizeof path, "/store/%u/current", e);
 	n = find(path, false);
 	if (!n || n->kind != N_LINK)
 		return 0;
 	snprintf(text, sizeof text, "%.*s", (int)n->size, n->data);
-	for (const char *s = strchr(text, '/'); s && *++s;)
-		version = 10 * version + (uint64_t)(*s - '0');
+	slash = strchr(text, '/');
+	return slash ? number_of(slash + 1) : 0;
+}
+
+/* The version, 0: none. */
+static uint64_t check_served(uint32_t e)
+{
+	uint64_t version = served(e);
+
+	if (version == 0)
+		return 0;
 	if (!seen_decided(version, false))
 		sim_break("I2", "engine-%u serves version %llu, undecided", e,
 			  ULL(version));
@@ -291,13 +310,50 @@ static void read_served(uint32_t e, uint64_t version)
 	}
 }
 
-static uint64_t number_of(const char *s)
-{
-	uint64_t n = 0;
+/* ---- who is behind, and is not forgotten ---- */
 
-	while (*s >= '0' && *s <= '9')
-		n = 10 * n + (uint64_t)(*s++ - '0');
-	return n;
+/* The last version that was decided with its receipt; 0: none. */
+static uint64_t owed(uint32_t e)
+{
+	uint64_t v = watch.top;
+
+	while (v > 0 && !(watch.decided[v].is && watch.decided[v].in[e]))
+		v--;
+	return v;
+}
+
+static bool is_in_attention(uint32_t e)
+{
+	struct rec_reader r = { .name = "attention" };
+	char name[16];
+	struct msg m;
+
+	snprintf(name, sizeof name, "engine-%u", e);
+	if (!seen_file("/reg/attention", false, &r.all))
+		return false;
+	r.off = strlen(RECFILE_MAGIC);
+	while (rec_next(&r, &m, &watch.arena) > 0)
+		if (m.attention.decided &&
+		    slice_eq(m.attention.engine.name, slice_of(name)))
+			return true;
+	return false;
+}
+
+/* With nothing open, who does not serve what it is owed is in attention. */
+static void check_owed(void)
+{
+	for (uint32_t e = 0; e < world.engines; e++)
+		if (served(e) < owed(e) && !is_in_attention(e))
+			sim_break("I9",
+				  "engine-%u serves %llu, is owed %llu, and is "
+				  "forgotten",
+				  e, ULL(served(e)), ULL(owed(e)));
+}
+
+static bool is_registry(const struct node *dir)
+{
+	return dir->parent == disk_root() && dir->name &&
+	       strcmp(dir->name, "reg") == 0;
 }
 
 /* dir: of a version. */
@@ -321,6 +377,9 @@ void watch_named(struct node *dir, const char *name)
 	else if (strcmp(name, "decision") == 0 && dir->name &&
 		 disk_lookup(dir, name))
 		decided(number_of(dir->name));
+	if ((strcmp(name, "open") == 0 || strcmp(name, "attention") == 0) &&
+	    is_registry(dir) && !disk_lookup(dir, "open"))
+		check_owed();
 	if (strcmp(name, "current") == 0 && dir->parent && dir->parent->name &&
 	    strcmp(dir->parent->name, "store") == 0) {
 		e = (uint32_t)number_of(dir->name);
