@@ -93,6 +93,26 @@ int gpu_open_uuid(const unsigned char uuid[GPU_UUID_LEN],
 	return no_device(uuid);
 }
 
+int gpu_peers(unsigned char uuid[GPU_PEERS_MAX][GPU_UUID_LEN])
+{
+	int n = 0, found = 0, ours;
+
+	GPU_TRY(cudaGetDevice, &ours);
+	GPU_TRY(cudaGetDeviceCount, &n);
+	for (int i = 0; i < n && found < GPU_PEERS_MAX; i++) {
+		struct cudaDeviceProp p;
+		int can = 0;
+
+		if (i != ours)
+			GPU_TRY(cudaDeviceCanAccessPeer, &can, ours, i);
+		if (!can)
+			continue;
+		GPU_TRY(cudaGetDeviceProperties, &p, i);
+		memcpy(uuid[found++], p.uuid.bytes, GPU_UUID_LEN);
+	}
+	return found;
+}
+
 int gpu_alloc(void **p, size_t n)
 {
 	size_t have = 0, all = 0;
@@ -137,6 +157,8 @@ int gpu_share(void *p, unsigned char handle[GPU_HANDLE_LEN])
 	return 0;
 }
 
+/* The flag is cudaDeviceEnablePeerAccess() for that device, and for no other:
+ * each takes memory. */
 int gpu_map(void **p, const unsigned char handle[GPU_HANDLE_LEN])
 {
 	cudaIpcMemHandle_t h;

@@ -33,13 +33,20 @@ int gpu_open(int device, struct gpu_device *out);
 int gpu_open_uuid(const unsigned char uuid[GPU_UUID_LEN],
 		  struct gpu_device *out);
 
+#define GPU_PEERS_MAX	64
+
+/* Devices whose memory the one in use reads directly, of those that this
+ * process sees: how many, their UUIDs in uuid; the first GPU_PEERS_MAX. */
+int gpu_peers(unsigned char uuid[GPU_PEERS_MAX][GPU_UUID_LEN]);
+
 int gpu_alloc(void **p, size_t n);
 void gpu_free(void *p);			/* NULL is fine */
 /* What another process on this device maps the memory by, p being what
  * gpu_alloc() gave.  -E_UNAVAIL, with hints, if the platform cannot share. */
 int gpu_share(void *p, unsigned char handle[GPU_HANDLE_LEN]);
-/* An allocation that another process has shared, from its start; -E_UNAVAIL,
- * with hints, if it is gone or cannot be mapped here. */
+/* An allocation that another process has shared, from its start, on the device
+ * in use or a peer of it, access to which is enabled then; -E_UNAVAIL, with
+ * hints, if it is gone or cannot be mapped here. */
 int gpu_map(void **p, const unsigned char handle[GPU_HANDLE_LEN]);
 int gpu_unmap(void *p);
 /* Bytes from p to the end of its allocation. */

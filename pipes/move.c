@@ -61,6 +61,8 @@ static int open_device(struct move *m, uint32_t number)
 	char version[NCCL_TEXT];
 
 	if (rc == 0)
+		rc = m->npeers = gpu_peers(m->peer);
+	if (rc >= 0)
 		rc = gpu_stream_new(&m->copies);
 	if (rc < 0)
 		return rc;
@@ -92,6 +94,8 @@ static int enroll(struct move *m, const struct m_enroll *e)
 		.uuid = { (const char *)m->device.uuid, GPU_UUID_LEN },
 		.device = slice_of(m->device.name),
 		.library = m->library,
+		.peers = { (const char *)m->peer,
+			   (size_t)m->npeers * GPU_UUID_LEN },
 	};
 	move_send(m, &reply);
 	return 0;

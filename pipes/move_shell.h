@@ -102,6 +102,8 @@ struct move {
 	int sock;
 	struct loop *loop;
 	struct gpu_device device;
+	unsigned char peer[GPU_PEERS_MAX][GPU_UUID_LEN];
+	int npeers;
 	uint32_t library;
 	int done_fd[2];			/* ticks that are there */
 	struct buf in, out;

@@ -67,6 +67,8 @@ void tr_nccl_take_device(struct device *d, const struct m_enrolled *e)
 	if (d->is_known)
 		memcpy(d->uuid, e->uuid.p, GPU_UUID_LEN);
 	d->library = e->library;
+	d->peers_len = e->peers.n;
+	memcpy(d->peers, e->peers.p, e->peers.n);
 }
 
 static bool is_same_device(const struct device *a, const struct device *b)
@@ -98,21 +100,29 @@ static const char *root_name(const struct root *r, char out[WHO_MAX])
 	return out;
 }
 
-/* What is on another device could be read over peer access: not built. */
-static int check_one_device(const struct transport *t, uint32_t receiver)
+static bool is_peer(const struct device *d, const struct device *of)
+{
+	for (size_t i = 0; i + GPU_UUID_LEN <= d->peers_len; i += GPU_UUID_LEN)
+		if (memcmp(d->peers + i, of->uuid, GPU_UUID_LEN) == 0)
+			return true;
+	return false;
+}
+
+static int check_reach(const struct transport *t, uint32_t receiver)
 {
 	const struct device *d = &tr_nccl_of(t)->device[receiver];
 	const struct root *root = tr_nccl_root_of(t, receiver);
 	char its[GPU_UUID_TEXT], ours[GPU_UUID_TEXT];
 	char who[WHO_MAX], source[WHO_MAX];
 
-	if (is_same_device(d, &root->device))
+	if (is_same_device(d, &root->device) || is_peer(d, &root->device))
 		return 0;
 	gpu_uuid_text(d->uuid, its);
 	gpu_uuid_text(root->device.uuid, ours);
 	return log_error(E_CONFIG,
-			 "%s is on %s, %s on %s: cuda-ipc needs one device for "
-			 "both; use transport nccl",
+			 "%s is on %s, %s on %s, which it cannot read: another "
+			 "host, no peer access, or hidden by its "
+			 "CUDA_VISIBLE_DEVICES; use transport nccl",
 			 its_name(t, receiver, who), its,
 			 root_name(root, source), ours);
 }
@@ -161,7 +171,7 @@ static int check_device(const struct transport *t, uint32_t receiver)
 	char have[NCCL_TEXT], want[NCCL_TEXT];
 
 	if (n->way->is_mapped)
-		return check_one_device(t, receiver);
+		return check_reach(t, receiver);
 	nccl_version_text(d->library, have);
 	nccl_version_text(root->library, want);
 	if (!nccl_is_compatible(d->library, root->library))

@@ -25,6 +25,8 @@ struct device {
 	bool is_known;
 	unsigned char uuid[GPU_UUID_LEN];
 	uint32_t library;
+	unsigned char peers[1024]; /* uuids of those that it reads directly */
+	size_t peers_len;
 };
 
 /* Rank 0 of all groups of one source rank: worker r of each engine receives

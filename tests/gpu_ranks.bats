@@ -146,5 +146,5 @@ refused_later() {
 	CUDA_VISIBLE_DEVICES=5 worker a 1 --on-pause "touch $T/paused"
 	fleet_of 2 a
 	refused_later 5,6 nccl "engine a: its worker 1 and source rank 0 are both on GPU-[-0-9a-f]*05: NCCL needs a device"
-	refused_later 4,6 cuda-ipc "engine a: its worker 1 is on GPU-[-0-9a-f]*05, source rank 1 on GPU-[-0-9a-f]*06: cuda-ipc needs one device"
+	refused_later 4,6 cuda-ipc "engine a: its worker 1 is on GPU-[-0-9a-f]*05, source rank 1 on GPU-[-0-9a-f]*06, which it cannot read: "
 }

@@ -39,17 +39,34 @@ ipush() { push "$@" --transport cuda-ipc; }
 	assert_output --partial "waves=2 active=2 peak_buckets=3"
 }
 
-@test "IP-03 cuda-ipc: another device is refused, by both UUIDs, and pauses nobody" {
+# cannot_read: a push to engine a is refused, by both UUIDs, and pauses nobody.
+cannot_read() {
+	run --separate-stderr ipush "$T/one"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine a: it is on GPU-[-0-9a-f]*03, the source on GPU-[-0-9a-f]*02, which it cannot read: .*no peer access"
+	assert_not_exist "$T/paused"
+}
+
+@test "IP-03 cuda-ipc: a device that cannot read the source's is refused, by both UUIDs" {
 	checkpoint "$T/one" --size 1MiB
 	CUDA_VISIBLE_DEVICES=3 engine a --on-pause "touch $T/paused"
 	fleet a
-	run --separate-stderr ipush "$T/one"
-	assert_equal "$status" 1
-	assert_regex "$stderr" "engine a: it is on GPU-[-0-9a-f]*03, the source on GPU-[-0-9a-f]*02: cuda-ipc needs one device"
-	assert_not_exist "$T/paused"
+	cannot_read
 	# By UUID, not by number.
 	CUDA_VISIBLE_DEVICES=3,2 ipush "$T/one" >/dev/null 2>"$T/err"
 	holds a "$T/one"
+	stop a
+	rm -rf "$T/paused"
+	WEIR_STANDIN_FAULT=no-peer CUDA_VISIBLE_DEVICES=3,2 engine a \
+		--on-pause "touch $T/paused"
+	cannot_read
+}
+
+@test "cuda-ipc: engines on the source's device and on a peer of it, byte by byte" {
+	engine a
+	CUDA_VISIBLE_DEVICES=3,2 engine b
+	fleet a b
+	two_versions --transport cuda-ipc --bucket-size 512KiB
 }
 
 @test "IP-04 cuda-ipc: memory that cannot be shared or mapped, with the call and hints" {

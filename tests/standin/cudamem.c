@@ -230,11 +230,14 @@ cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle,
 	FILE *f;
 	int fd;
 
-	(void)flags;
 	memcpy(&h, &handle, sizeof(h));
 	standin_uuid(uuid);
-	if (h.pid == getpid() || memcmp(uuid, h.uuid, sizeof(uuid)) != 0)
+	if (h.pid == getpid())
 		return cudaErrorInvalidDevice;
+	if (memcmp(uuid, h.uuid, sizeof(uuid)) != 0 &&
+	    (!(flags & cudaIpcMemLazyEnablePeerAccess) ||
+	     standin_fault("no-peer")))
+		return cudaErrorPeerAccessUnsupported;
 	if (standin_fault("no-map"))
 		return cudaErrorMapBufferObjectFailed;
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)h.pid, h.fd);

@@ -20,7 +20,10 @@
  *	no-device oom no-pin sticky	calls of the runtime
  *	no-ipc				no memory can be shared
  *	no-map				no handle can be opened
- *	bad-copy			a copy changes a bit
+ *	no-code				nothing can be run on a device
+ *	bad-code			what is run there is wrong from then on
+ *	no-peer				no device reads another one's memory
+ *	bad-copy			one copy changes a bit
  *	begin-hang			a rank never joins
  *	init-hang broadcast-hang abort-hang	never ends, never returns
  *	async-error			broadcasts end by a remote error
