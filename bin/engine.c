@@ -162,9 +162,6 @@ static int check(const struct conf *c)
 	if (c->in_place && !opt_is_given(&spec, c, "device"))
 		return log_error(E_USAGE, "--in-place is of --device N, which "
 					  "is missing");
-	if (c->post_load && opt_is_given(&spec, c, "device"))
-		return log_error(E_CONFIG, "--post-load is not built for "
-					   "versions on a device (--device)");
 	if (c->post_load && !fits(c->post_load, 1024))
 		return log_error(E_USAGE,
 				 "--post-load \"%s\": expected UTF-8 without "

@@ -49,6 +49,13 @@ void digest_of(const void *p, size_t n, struct digest *out)
 	put(XXH3_128bits(n > 0 ? p : "", n), out);
 }
 
+/* Of seed 0 it is the one that is built in. */
+void digest_secret(unsigned char out[DIGEST_SECRET])
+{
+	static_assert(DIGEST_SECRET == XXH3_SECRET_DEFAULT_SIZE, "as long");
+	XXH3_generateSecret_fromSeed(out, 0);
+}
+
 void digest_fold(const struct digest *share, uint32_t n, struct digest *out)
 {
 	if (n == 1)

@@ -36,6 +36,11 @@ void digest_begin(struct digest_state *s);
 void digest_add(struct digest_state *s, const void *p, size_t n);
 void digest_end(const struct digest_state *s, struct digest *out);
 
+#define DIGEST_SECRET	192
+
+/* What XXH3 is salted with, for who computes it elsewhere (leafsum.h). */
+void digest_secret(unsigned char out[DIGEST_SECRET]);
+
 void digest_of(const void *p, size_t n, struct digest *out);
 /* The digest of what comes in n shares: of one, its own; else XXH3-128 over
  * theirs in order. */

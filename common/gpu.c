@@ -266,6 +266,49 @@ int gpu_copy(void *stream, void *to, const void *from, size_t n)
 	return 0;
 }
 
+static int no_code(cudaError_t e, const char *call)
+{
+	cudaGetLastError();
+	return log_error(E_UNAVAIL, "%s: %s", call, cudaGetErrorString(e));
+}
+
+int gpu_code_load(void **code, const char *text)
+{
+	cudaLibrary_t lib;
+	cudaError_t e =
+		cudaLibraryLoadData(&lib, text, NULL, NULL, 0, NULL, NULL, 0);
+
+	if (e != cudaSuccess)
+		return no_code(e, "cudaLibraryLoadData");
+	*code = lib;
+	return 0;
+}
+
+void gpu_code_free(void *code)
+{
+	if (code)
+		cudaLibraryUnload(code);
+}
+
+int gpu_function(void **fn, void *code, const char *name)
+{
+	cudaKernel_t k;
+	cudaError_t e = cudaLibraryGetKernel(&k, code, name);
+
+	if (e != cudaSuccess)
+		return no_code(e, "cudaLibraryGetKernel");
+	*fn = k;
+	return 0;
+}
+
+int gpu_run(void *stream, void *fn, unsigned width, unsigned rows, void *arg)
+{
+	dim3 grid = { width, rows, 1 }, block = { GPU_THREADS, 1, 1 };
+
+	GPU_TRY(cudaLaunchKernel, fn, grid, block, &arg, 0, stream);
+	return 0;
+}
+
 int gpu_call(void *stream, void (*fn)(void *arg), void *arg)
 {
 	GPU_TRY(cudaLaunchHostFunc, stream, fn, arg);

@@ -65,6 +65,15 @@ int gpu_stream_wait(void *stream);
 int gpu_stream_after(void *stream, void *other);
 /* Between host and device, in either direction. */
 int gpu_copy(void *stream, void *to, const void *from, size_t n);
+/* Code for devices (PTX), ended by a NUL, and the functions in it, each of
+ * which takes one struct.  -E_UNAVAIL, logged, if it cannot be used here; the
+ * device is as it was. */
+int gpu_code_load(void **code, const char *text);
+void gpu_code_free(void *code);		/* NULL is fine */
+int gpu_function(void **fn, void *code, const char *name);
+/* width x rows blocks of GPU_THREADS threads each; arg is copied. */
+#define GPU_THREADS	256u
+int gpu_run(void *stream, void *fn, unsigned width, unsigned rows, void *arg);
 /* Calls fn(arg) in a thread of the runtime, after all that is in the stream;
  * it must not call anything of the runtime. */
 int gpu_call(void *stream, void (*fn)(void *arg), void *arg);

@@ -125,19 +125,22 @@ int proc_code(int status)
 	return WEXITSTATUS(status);
 }
 
-char *proc_sibling(const char *name)
+char *proc_beside(const char *name)
 {
 	char self[4096];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-	char *slash, *path;
+	char *slash;
 
-	if (n <= 0)
-		return xstrdup(name);
-	self[n] = '\0';
+	self[n > 0 ? n : 0] = '\0';
 	slash = strrchr(self, '/');
-	if (!slash)
-		return xstrdup(name);
-	path = xasprintf("%.*s/%s", (int)(slash - self), self, name);
+	return xasprintf("%.*s/%s", slash ? (int)(slash - self) : 0, self,
+			 name);
+}
+
+char *proc_sibling(const char *name)
+{
+	char *path = proc_beside(name);
+
 	if (access(path, X_OK) == 0)
 		return path;
 	free(path);

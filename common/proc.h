@@ -32,6 +32,8 @@ int proc_reap(pid_t pid, int *status);
 /* The exit code that a shell would show: 0..255, 128 + n for a signal. */
 int proc_code(int status);
 
+/* Path of a file beside this program, there or not.  Owned string. */
+char *proc_beside(const char *name);
 /* Path of a program of ours: beside this one, else plain name (PATH).  Owned
  * string. */
 char *proc_sibling(const char *name);

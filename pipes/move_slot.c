@@ -13,7 +13,8 @@
 
 typedef unsigned long long ull;
 
-enum phase { IDLE, WAITS, COPIES, HASHES };
+/* In that order. */
+enum phase { IDLE, WAITS, COPIES, SUMS, HASHES };
 
 struct move_slot {
 	int sock;
@@ -25,6 +26,7 @@ struct move_slot {
 	uint32_t nslots;       /* 0: not opened yet */
 	struct devslot *shown; /* NULL: none */
 	struct chunk chunk[2];
+	struct hasher hasher;
 
 	enum phase phase;
 	struct load load;
@@ -105,6 +107,7 @@ static int open_slots(struct move_slot *m, const struct m_slots *s, int dirfd)
 		rc = open_chunks(m);
 	if (rc < 0)
 		return rc;
+	hasher_open(&m->hasher, &m->chunk[0]);
 	m->store.dirfd = dup(dirfd);
 	m->nslots = s->count;
 	for (uint32_t i = 0; i < m->nslots; i++)
@@ -252,10 +255,10 @@ static int check(const struct load *l, const struct digest *found)
 static void say_installed(const struct move_slot *m)
 {
 	log_info("version %llu: %llu bytes on the device, there in %.3f s, "
-		 "back and hashed in %.3f s",
+		 "hashed in %.3f s, %u leaves of them there",
 		 (ull)m->load.record.version, (ull)m->load.bytes,
 		 (double)(m->there - m->began) / 1e9,
-		 (double)(clock_mono_ns() - m->there) / 1e9);
+		 (double)(clock_mono_ns() - m->there) / 1e9, m->load.nused);
 }
 
 static void finish(struct move_slot *m, const struct digest *found)
@@ -281,6 +284,16 @@ static void finish(struct move_slot *m, const struct digest *found)
 	reply(m, &r);
 }
 
+/* 1: a little further in this phase; 0: at its end; -E_*. */
+static int go_on(struct move_slot *m, struct digest *found)
+{
+	if (m->phase == COPIES)
+		return load_copy(&m->load, m->chunk);
+	if (m->phase == SUMS)
+		return hasher_step(&m->hasher, &m->load, &m->chunk[0]);
+	return load_hash(&m->load, m->chunk, found);
+}
+
 static void step(void *arg)
 {
 	struct move_slot *m = arg;
@@ -291,8 +304,7 @@ static void step(void *arg)
 		wait_for_slot(m);
 		return;
 	}
-	rc = m->phase == COPIES ? load_copy(&m->load, m->chunk)
-				: load_hash(&m->load, m->chunk, &found);
+	rc = go_on(m, &found);
 	if (rc < 0) {
 		end_touched(m, rc);
 		return;
@@ -301,10 +313,10 @@ static void step(void *arg)
 		finish(m, &found);
 		return;
 	}
-	if (rc == 0) {
-		m->phase = HASHES;
+	if (rc == 0 && m->phase == COPIES)
 		m->there = clock_mono_ns();
-	}
+	if (rc == 0)
+		m->phase++;
 	loop_arm(m->loop, &m->step, 0);
 }
 
@@ -433,6 +445,7 @@ static void stop(struct move_slot *m)
 	if (m->page.p)
 		page_show(&m->page, NULL);
 	watchdog_set("the end of the device's work", MOVE_SLOT_CALL_MS);
+	hasher_close(&m->hasher);
 	for (int i = 0; i < 2; i++) {
 		gpu_stream_free(m->chunk[i].stream);
 		if (m->chunk[i].p)
@@ -464,7 +477,8 @@ int move_slot_run(int fd)
 	struct move_slot m = { .sock = fd,
 			       .store = { .dirfd = -1,
 					  .path = (char[]){ "STORE" } },
-			       .page = { .dirfd = -1, .fd = -1 } };
+			       .page = { .dirfd = -1, .fd = -1 },
+			       .load = LOAD_NONE };
 	int rc;
 
 	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)

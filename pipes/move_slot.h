@@ -12,7 +12,9 @@
  * allocation, each aligned (devpage.h).  They are read from the store's files,
  * copied by two pinned chunks in turn, and when all are there copied back and
  * hashed: only bytes that are on the device and have the digest of the sealed
- * version are `installed`.
+ * version are `installed`.  What post-load has made has the digest of a tree of
+ * files (seal.h): their tensors are taken from the device, all else from the
+ * store.
  *
  * An install takes a slot that is not shown; with one slot, the shown version
  * is offered to nobody from then on.  It waits, to its deadline, until no

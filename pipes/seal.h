@@ -41,8 +41,22 @@ int seal_run(const struct seal *s);
  * record.  -E_DATA if it is not what it was. */
 int seal_check(const struct seal *s);
 
+/* All files below a directory, in path order.  {0} is none. */
+struct seal_tree {
+	char **path;
+	uint32_t n, cap;
+	int dirfd;
+};
+
+/* -E_*, logged: then as well it is to be released. */
+int seal_tree_list(struct seal_tree *t, int dirfd);
+void seal_tree_release(struct seal_tree *t);
+
 /* XXH3-128 over (path, NUL, size as u64 LE, file digest) in path order, a
  * file's digest being that over its leaves. */
 int seal_tree_digest(int dirfd, const atomic_bool *cancel, struct digest *out);
+/* One file of it. */
+void seal_tree_fold(struct digest_state *s, const char *path, uint64_t bytes,
+		    const struct digest *file);
 
 #endif

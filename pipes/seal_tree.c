@@ -12,13 +12,7 @@
 
 #define TREE_FILES_MAX 65536u /* that post-load may leave */
 
-struct tree {
-	char **path;
-	uint32_t n, cap;
-	int dirfd;
-};
-
-static int add_path(struct tree *t, char *path_take)
+static int add_path(struct seal_tree *t, char *path_take)
 {
 	if (t->n == TREE_FILES_MAX) {
 		free(path_take);
@@ -33,9 +27,9 @@ static int add_path(struct tree *t, char *path_take)
 	return 0;
 }
 
-static int collect(struct tree *t, const char *dir, unsigned depth);
+static int collect(struct seal_tree *t, const char *dir, unsigned depth);
 
-static int collect_entry(struct tree *t, const char *dir, const char *name,
+static int collect_entry(struct seal_tree *t, const char *dir, const char *name,
 			 unsigned depth)
 {
 	char *path = dir[0] ? xasprintf("%s/%s", dir, name) : xstrdup(name);
@@ -57,7 +51,7 @@ static int collect_entry(struct tree *t, const char *dir, const char *name,
 	return rc;
 }
 
-static int collect(struct tree *t, const char *dir, unsigned depth)
+static int collect(struct seal_tree *t, const char *dir, unsigned depth)
 {
 	int fd = openat(t->dirfd, dir[0] ? dir : ".",
 			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -99,11 +93,22 @@ static int hash_file(int fd, const char *path, uint64_t size,
 	return rc;
 }
 
-static int add_file(const struct tree *t, const char *path,
+void seal_tree_fold(struct digest_state *s, const char *path, uint64_t bytes,
+		    const struct digest *file)
+{
+	uint8_t size[8];
+
+	for (unsigned i = 0; i < sizeof size; i++)
+		size[i] = (uint8_t)(bytes >> (8 * i));
+	digest_add(s, path, strlen(path) + 1);
+	digest_add(s, size, sizeof size);
+	digest_add(s, file, sizeof *file);
+}
+
+static int add_file(const struct seal_tree *t, const char *path,
 		    const atomic_bool *cancel, struct digest_state *s)
 {
 	int fd = openat(t->dirfd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	uint8_t size[8];
 	struct digest d;
 	struct stat st;
 	int rc;
@@ -113,13 +118,8 @@ static int add_file(const struct tree *t, const char *path,
 		goto close_file;
 	}
 	rc = hash_file(fd, path, (uint64_t)st.st_size, cancel, &d);
-	for (unsigned i = 0; i < sizeof size; i++)
-		size[i] = (uint8_t)((uint64_t)st.st_size >> (8 * i));
-	if (rc >= 0) {
-		digest_add(s, path, strlen(path) + 1);
-		digest_add(s, size, sizeof size);
-		digest_add(s, &d, sizeof d);
-	}
+	if (rc >= 0)
+		seal_tree_fold(s, path, (uint64_t)st.st_size, &d);
 close_file:
 	if (fd >= 0)
 		close(fd);
@@ -131,21 +131,36 @@ static int cmp_path(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+int seal_tree_list(struct seal_tree *t, int dirfd)
+{
+	int rc;
+
+	*t = (struct seal_tree){ .dirfd = dirfd };
+	rc = collect(t, "", 0);
+	if (t->n > 0)
+		qsort(t->path, t->n, sizeof *t->path, cmp_path);
+	return rc;
+}
+
+void seal_tree_release(struct seal_tree *t)
+{
+	for (uint32_t i = 0; i < t->n; i++)
+		free(t->path[i]);
+	free(t->path);
+	*t = (struct seal_tree){ 0 };
+}
+
 int seal_tree_digest(int dirfd, const atomic_bool *cancel, struct digest *out)
 {
-	struct tree t = { .dirfd = dirfd };
+	struct seal_tree t;
 	struct digest_state s;
-	int rc = collect(&t, "", 0);
+	int rc = seal_tree_list(&t, dirfd);
 
-	if (t.n > 0)
-		qsort(t.path, t.n, sizeof *t.path, cmp_path);
 	digest_begin(&s);
 	for (uint32_t i = 0; i < t.n && rc >= 0; i++)
 		rc = add_file(&t, t.path[i], cancel, &s);
 	if (rc >= 0)
 		digest_end(&s, out);
-	for (uint32_t i = 0; i < t.n; i++)
-		free(t.path[i]);
-	free(t.path);
+	seal_tree_release(&t);
 	return rc;
 }

@@ -8,7 +8,7 @@ setup_file() {
 	local name seed=0
 
 	for name in one two three; do
-		python3 "$SRC/tests/fixtures/mkckpt.py" --size 2MiB --shards 2 \
+		python3 "$SRC/tests/fixtures/mkckpt.py" --size 2MiB --shards 2 --finite \
 			--seed $((++seed)) "$BATS_FILE_TMPDIR/$name" \
 			>/dev/null 2>&1
 	done
@@ -399,13 +399,144 @@ at_rest() {
 	maps c "$T/three" 4
 }
 
-@test "device: what is on the device is hashed there: a byte that differs is found" {
-	WEIR_STANDIN_FAULT=bad-copy=3 engine a --device 0
+# copied_back: movers that have no code for a device.
+copied_back() {
+	mkdir "$T/movers"
+	cp "$BUILD/weir-move-slot" "$T/movers"
+	export WEIR_LIBEXEC="$T/movers"
+}
+
+# damaged K [OPTION]...: the K-th copy is, and a push is refused for it.
+damaged() {
+	WEIR_STANDIN_FAULT=bad-copy=$1 engine a --device 0 "${@:2}"
 	run --separate-stderr push "$T/one"
 	assert_equal "$status" 1
 	assert_regex "$stderr" "engine a: .*version 1 has digest [0-9a-f]* on the device, [0-9a-f]* in the store"
 	run decided 1
 	assert_failure
+}
+
+# hashed_there RE: as many leaves as that, of the version that came last.
+hashed_there() {
+	run tail -n 1 <(grep -h "bytes on the device" "$T/a.err")
+	assert_output --regexp "hashed in [0-9.]* s, $1 leaves of them there"
+}
+
+@test "device: what is on the device is copied back and hashed: a byte that differs is found" {
+	copied_back
+	damaged 3
+	stop a
+	engine a -v --device 0
+	dpush "$T/one"
+	hashed_there 0
+}
+
+@test "device: code for the device hashes what is there: a byte that differs is found" {
+	[ -e "$BUILD/weir-leafsum.ptx" ] || skip "built without nvcc"
+	# Three copies are of the check of the code itself.
+	damaged 5
+	stop a
+	engine a -v --device 0
+	dpush "$T/one"
+	hashed_there "[1-9][0-9]*"
+	consumer c
+	maps c "$T/one" 1
+}
+
+@test "device: code that cannot be used, or is wrong, is said once: bytes are copied back" {
+	[ -e "$BUILD/weir-leafsum.ptx" ] || skip "built without nvcc"
+	WEIR_STANDIN_FAULT=no-code engine a -v --device 0
+	dpush "$T/one"
+	hashed_there 0
+	run grep -c "weir-leafsum.ptx: cudaLibraryLoadData: .*copied back" "$T/a.err"
+	assert_output 1
+	stop a
+	WEIR_STANDIN_FAULT=bad-code engine a -v --device 0
+	dpush "$T/two"
+	hashed_there 0
+	run grep -c "weir-leafsum.ptx: it gives another digest: .*copied back" \
+		"$T/a.err"
+	assert_output 1
+}
+
+@test "device: the code for a device is assembled for sm_75 and sm_90" {
+	[ -e "$BUILD/weir-leafsum.ptx" ] || skip "built without nvcc"
+	local ptxas
+
+	ptxas="$(dirname "$(readlink -f "$(command -v nvcc)")")/ptxas"
+	[ -x "$ptxas" ] || ptxas="${CUDA_HOME:-/usr/local/cuda}/bin/ptxas"
+	[ -x "$ptxas" ] || skip "no ptxas"
+	for arch in sm_75 sm_90; do
+		"$ptxas" -arch="$arch" -o "$T/code" "$BUILD/weir-leafsum.ptx"
+	done
+}
+
+@test "device: fp8 beside it: what is on the device is what was made, and receipts agree" {
+	fleet a b
+	engine a --device 0 --post-load fp8
+	engine b --post-load fp8
+	dpush "$T/one"
+	consumer c
+	maps c "$T/a/current" 1
+	run grep -c weight_scale_inv "$T/c.want"
+	refute_output 0
+	kill_engine a
+	rm -f "$T/a.sock" "$T/a.sock.fd"
+	engine a --device 0 --post-load fp8
+	tell c release ok
+	tell c "wait 60000" "ok 1"
+	maps c "$T/a/current" 1
+	dpush "$T/two"
+	tell c release ok
+	maps c "$T/a/current" 2
+	weir-rollback --registry "$T/$REGISTRY_DIR" >"$T/back.out" 2>&1
+	tell c release ok
+	maps c "$T/a/current" 3
+}
+
+@test "device in place: fp8 beside it, loaded while paused; a command is as good" {
+	engine a --device 0 --in-place --post-load fp8
+	dpush "$T/one"
+	consumer c
+	maps c "$T/a/current" 1
+	tell c release ok
+	dpush "$T/two"
+	maps c "$T/a/current" 2
+	tell c release ok
+	stop a
+	engine a --device 0 --in-place --post-load \
+		'cd "$WEIR_SLOT" && mkdir more && echo 1 >more/note && : >more/none'
+	dpush "$T/three"
+	tell c "wait 60000" ok
+	maps c "$T/three" 3
+}
+
+@test "device: what post-load made is hashed with the bytes that are there: one that differs is found" {
+	damaged 5 --post-load fp8
+}
+
+@test "device: post-load that fails, or leaves what no loader takes, publishes nothing" {
+	engine a --device 0 --post-load "test ! -e '$T/bad' || . '$T/bad'"
+	dpush "$T/one"
+	consumer c
+	maps c "$T/one" 1
+	echo 'exit 3' >"$T/bad"
+	run push "$T/two"
+	assert_equal "$status" 1
+	echo 'cd "$WEIR_SLOT" && rm model.safetensors.index.json' >"$T/bad"
+	run --separate-stderr push "$T/two"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine a: .*model-00001-of-00002.safetensors"
+	echo 'cd "$WEIR_SLOT" && rm *.safetensors*' >"$T/bad"
+	run --separate-stderr push "$T/two"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine a: .*safetensors"
+	rm "$T/bad"
+	tell c release ok
+	maps c "$T/one" 1
+	dpush "$T/two"
+	tell c release ok
+	maps c "$T/two" 2
 }
 
 @test "device: a run that is given up leaves what is offered as it was" {

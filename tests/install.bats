@@ -33,6 +33,7 @@ expected() {
 		echo share/doc/weir/examples/consumer.c
 		echo share/doc/weir/examples/trainer.py
 	fi
+	[ ! -e "$BUILD/weir-leafsum.ptx" ] || echo libexec/weir/weir-leafsum.ptx
 	echo share/weir/messages.schema.json
 	(cd "$SRC" && ls README.md LICENSE) | sed 's,^,share/doc/weir/,'
 	(cd "$SRC/share/doc" && find . -type f -printf '%P\n') |

@@ -1,7 +1,9 @@
 /* cudamem.c - the memory of cudart.c's devices, and handles of it. */
+#include "common/leafsum.h"
 #include "tests/standin/standin.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +155,14 @@ static void damage(void *arg)
 	free(c);
 }
 
+/* The first of them alone: two may undo each other. */
+static bool is_damaged(void)
+{
+	static atomic_bool was;
+
+	return standin_fault("bad-copy") && !atomic_exchange(&was, true);
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
 			    enum cudaMemcpyKind kind, cudaStream_t s)
 {
@@ -164,7 +174,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
 		return cudaErrorInvalidValue;
 	c = calloc(1, sizeof(*c));
 	*c = (struct copy){ to, from, n };
-	standin_queue(s, standin_fault("bad-copy") ? damage : carry_out, c);
+	standin_queue(s, is_damaged() ? damage : carry_out, c);
 	return cudaSuccess;
 }
 
@@ -192,6 +202,88 @@ cudaError_t cudaMemset(void *to, int value, size_t n)
 cudaError_t cudaDeviceSynchronize(void)
 {
 	REFUSE_IF_STUCK;
+	return cudaSuccess;
+}
+
+/* ---- code ---- */
+
+struct launch {
+	void (*fn)(const struct leafsum_work *w);
+	struct leafsum_work w;
+};
+
+static void sums(const struct leafsum_work *w)
+{
+	for (uint32_t i = 0; i < w->n; i++)
+		for (uint64_t t = LEAFSUM_LANES * leafsum_blocks(w->run[i].n);
+		     t-- > 0;)
+			leafsum_sum(w, i, t);
+}
+
+static void chains(const struct leafsum_work *w)
+{
+	for (uint64_t t = (uint64_t)w->n * LEAFSUM_LANES; t-- > 0;)
+		leafsum_chain(w, t);
+	w->lane[0] += standin_fault("bad-code");
+}
+
+cudaError_t cudaLibraryLoadData(cudaLibrary_t *out, const void *code,
+				enum cudaJitOption *jit, void **jit_values,
+				unsigned njit, enum cudaLibraryOption *options,
+				void **values, unsigned n)
+{
+	(void)jit, (void)jit_values, (void)njit;
+	(void)options, (void)values, (void)n;
+	REFUSE_IF_STUCK;
+	if (standin_fault("no-code") || !strstr(code, ".visible .entry"))
+		return cudaErrorInvalidPtx;
+	*out = calloc(1, 1);
+	return cudaSuccess;
+}
+
+cudaError_t cudaLibraryUnload(cudaLibrary_t lib)
+{
+	free(lib);
+	return cudaSuccess;
+}
+
+static const struct {
+	const char *name;
+	void (*fn)(const struct leafsum_work *w);
+} kernels[] = { { "leafsum_sums", sums }, { "leafsum_chains", chains } };
+
+cudaError_t cudaLibraryGetKernel(cudaKernel_t *out, cudaLibrary_t lib,
+				 const char *name)
+{
+	(void)lib;
+	for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++)
+		if (strcmp(kernels[i].name, name) == 0) {
+			*out = (cudaKernel_t)(uintptr_t)&kernels[i];
+			return cudaSuccess;
+		}
+	return cudaErrorSymbolNotFound;
+}
+
+static void launch(void *arg)
+{
+	struct launch *l = arg;
+
+	l->fn(&l->w);
+	free(l);
+}
+
+cudaError_t cudaLaunchKernel(const void *fn, dim3 grid, dim3 block, void **args,
+			     size_t shared, cudaStream_t s)
+{
+	struct launch *l = calloc(1, sizeof(*l));
+
+	(void)shared;
+	REFUSE_IF_STUCK;
+	if (grid.x == 0 || grid.y == 0 || block.x == 0 || block.x > 1024)
+		return cudaErrorInvalidConfiguration;
+	memcpy(&l->fn, (const char *)fn + sizeof(char *), sizeof(l->fn));
+	memcpy(&l->w, args[0], sizeof(l->w));
+	standin_queue(s, launch, l);
 	return cudaSuccess;
 }
 

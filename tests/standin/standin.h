@@ -6,8 +6,9 @@
  * stderr when they are loaded.  "Device memory" is shared memory that other
  * processes can map; a stream is a thread that carries out what it is given
  * later, in order, with pauses from a seed, so that what is not synchronised
- * shows as wrong bytes.  A copy beyond an allocation is refused; a process
- * that ends with handles open says how many.
+ * shows as wrong bytes.  Code for a device is leafsum.cu's, run as leafsum.h
+ * has it.  A copy beyond an allocation is refused; a process that ends with
+ * handles open says how many.
  *
  *	WEIR_STANDIN_DEVICES=N		of this machine; 8
  *	CUDA_VISIBLE_DEVICES=A,B	as the real ones take it (numbers)
