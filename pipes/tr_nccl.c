@@ -68,7 +68,8 @@ void tr_nccl_take_device(struct device *d, const struct m_enrolled *e)
 		memcpy(d->uuid, e->uuid.p, GPU_UUID_LEN);
 	d->library = e->library;
 	d->peers_len = e->peers.n;
-	memcpy(d->peers, e->peers.p, e->peers.n);
+	if (e->peers.n > 0)
+		memcpy(d->peers, e->peers.p, e->peers.n);
 }
 
 static bool is_same_device(const struct device *a, const struct device *b)
