@@ -194,7 +194,11 @@ const char *fleet_bad_url(struct slice s)
 	if (scheme == 0 || s.n == scheme || s.p[scheme] == '/')
 		return "expected http://HOST:PORT or https://HOST:PORT";
 	if (s.n > FLEET_URL_MAX)
-		return "longer than 2048 bytes";
+		return "longer than 1024 bytes";
+	if (memchr(s.p, '?', s.n) || memchr(s.p, '#', s.n))
+		return "a path is appended to it: no ? and no # in it";
+	if (memchr(s.p, '@', s.n))
+		return "a password in it would be shown: use --api-key-file";
 	return fleet_bad_text(s);
 }
 

@@ -31,7 +31,7 @@
 #define FLEET_WORKERS_MAX	4096u		/* of one engine */
 #define FLEET_NAME_MAX		64u		/* bytes */
 #define FLEET_MODEL_MAX		256u		/* bytes */
-#define FLEET_URL_MAX		2048u		/* bytes */
+#define FLEET_URL_MAX		1024u		/* bytes */
 #define FLEET_PULL_MAX		2048u		/* bytes */
 #define FLEET_IPC_PATH_MAX	107u		/* bytes; sockaddr_un's limit */
 

@@ -203,14 +203,14 @@ static void back_off(struct http_engine *h)
 }
 
 /* Unknown, and when asked it did not say that it is done. */
-static void fail_asked(struct http_engine *h, int rc)
+static void fail_asked(struct http_engine *h)
 {
 	char now[ENGINE_CAUSE / 4];
 
 	snprintf(now, sizeof now, "%.180s", h->why);
 	h->asking = HO_NONE;
-	fail(h,
-	     http_say(h, rc, "outcome unknown: %s; asked: %s", h->first, now));
+	fail(h, http_say(h, h->first_rc, "outcome unknown: %s; asked: %s",
+			 h->first, now));
 }
 
 /* It need not succeed. */
@@ -242,7 +242,7 @@ static void unknown(struct http_engine *h, int rc)
 		return;
 	}
 	if (h->asking) {
-		fail_asked(h, rc);
+		fail_asked(h);
 		return;
 	}
 	if (!row->ask) {
@@ -250,6 +250,7 @@ static void unknown(struct http_engine *h, int rc)
 		return;
 	}
 	memcpy(h->first, why, sizeof why);
+	h->first_rc = rc;
 	log_warn("engine %s: %s: outcome unknown: %s; asking %s", h->e->name,
 		 engine_call_name(h->job[0].call), why,
 		 h->d->row[row->ask].path);
@@ -268,7 +269,7 @@ static void lacks(struct http_engine *h)
 		advance(h);
 	} else if (h->asking) {
 		http_say(h, 0, "it cannot tell");
-		fail_asked(h, -E_TIMEOUT);
+		fail_asked(h);
 	} else if (row->optional) {
 		next_op(h);
 		advance(h);
@@ -284,7 +285,7 @@ static void done(struct http_engine *h)
 
 	if (h->asking && !row->is_done(h)) {
 		http_say(h, 0, "it is not done");
-		fail_asked(h, -E_TIMEOUT);
+		fail_asked(h);
 		return;
 	}
 	next_op(h);
@@ -294,7 +295,7 @@ static void done(struct http_engine *h)
 static void failed(struct http_engine *h, int rc)
 {
 	if (h->asking)
-		fail_asked(h, rc);
+		fail_asked(h);
 	else if (http_row_of(h)->soft && rc != -E_CONFIG)
 		pass_over(h);
 	else

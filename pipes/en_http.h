@@ -109,7 +109,6 @@ struct http_engine {
 	unsigned turn;			/* of the operation at hand, from 0 */
 	unsigned tries;
 	bool older;			/* the operation's older path */
-	bool answered;			/* the ask was */
 	bool told_before;		/* the path to load, before the load */
 	bool unheard;			/* a brief operation had no answer */
 	enum nccl_packing packing;	/* of a broadcast */
@@ -119,10 +118,11 @@ struct http_engine {
 	char path[ENGINE_PATH];		/* "": it does not say */
 	char loaded[ENGINE_PATH];	/* ... when it had loaded it */
 	char start[DIGEST_HEX];		/* of its process; "": it does not */
-	bool asleep, paused, label_ok;
+	bool paused;
 	uint64_t label;
 	char why[ENGINE_CAUSE / 2];
 	char first[ENGINE_CAUSE / 4];	/* why the outcome is unknown */
+	int first_rc;
 };
 
 /* en_alone.c */

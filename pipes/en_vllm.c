@@ -50,29 +50,46 @@ static int take_models(struct http_engine *h, const struct doc *d)
 	return rc < 0 ? rc : http_check_quantization(h);
 }
 
+static int take_truth(struct http_engine *h, const struct doc *d,
+		      const char *key, bool *out)
+{
+	const struct doc *m = doc_at(d, key);
+
+	*out = doc_is_true(m);
+	if (*out || doc_is_false(m))
+		return 0;
+	return http_say(h, -E_PROTO, "no %s: is it vLLM?", key);
+}
+
 static int take_asleep(struct http_engine *h, const struct doc *d)
 {
-	h->asleep = doc_is_true(doc_at(d, "is_sleeping"));
-	if (h->asleep)
-		return http_say(h, -E_UNAVAIL, "it is asleep: wake it first");
-	return 0;
+	bool asleep;
+	int rc = take_truth(h, d, "is_sleeping", &asleep);
+
+	if (rc == 0 && asleep)
+		rc = http_say(h, -E_UNAVAIL, "it is asleep: wake it first");
+	return rc;
 }
 
 static int take_paused(struct http_engine *h, const struct doc *d)
 {
-	h->paused = doc_is_true(doc_at(d, "is_paused"));
-	return 0;
+	return take_truth(h, d, "is_paused", &h->paused);
 }
 
 static int take_still(struct http_engine *h, const struct doc *d)
 {
-	take_paused(h, d);
-	return http_check_still(h);
+	int rc = take_paused(h, d);
+
+	return rc < 0 ? rc : http_check_still(h);
 }
 
 static int take_label(struct http_engine *h, const struct doc *d)
 {
-	return http_take_label(h, doc_at(d, "weight_version"));
+	const struct doc *label = doc_at(d, "weight_version");
+
+	if (!label)
+		return http_say(h, -E_PROTO, "no weight_version: is it vLLM?");
+	return http_take_label(h, label);
 }
 
 static int take_told(struct http_engine *h, const struct doc *d)

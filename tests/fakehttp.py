@@ -9,8 +9,9 @@ one line:
 
     new --kind sglang|vllm --dir DIR --name NAME [--host ADDR] [--served MODEL]
         [--path DIR] [--token KEY] [--arch NAME] [--draft DIR] [--old]
-        [--pull] [--cast] [--asleep]                      answered by its URL
+        [--pull] [--cast] [--asleep] [--gzip] [--http10]  answered by its URL
     end --dir DIR --name NAME                             nobody listens then
+    label --dir DIR --name NAME                           the version it tells
 
 DIR/calls gets a line when a request begins, and one when it ends: "NAME begin
 METHOD TARGET BODY" and "NAME end METHOD TARGET STATUS".  DIR/NAME.faults, read
@@ -19,12 +20,15 @@ at every request, has lines
     TARGET FAULT [COUNT]        TARGET: a path, or METHOD:path, or * (not
                                 OPTIONS, but for OPTIONS:path)
 
-of which the first that fits is taken, COUNT times (without: always):
+of which the first that fits is taken, COUNT times (without: always), or, of
+FIRST-LAST, from that time to that one:
 
     silent      no answer                  stall       half a body, then none
     trickle     one byte at a time         half        half a body, closed
     close       closed, not done           lost        done, then closed
-    flood       1 GiB of body              redirect    307
+    flood       1 GiB of body              redirect:URL  307, to there
+    raw:FILE    what is in it, closed      rawhold:FILE  ..., then nothing
+    body:FILE   200, that body             as:NAME     another server does it
     lie         200 and no sense           accepted    202, not done
     status:N:T  status N, body T (~: space)          500ok       done, 500 and success
     200fail     200 and failure            dpfail      one rank has failed
@@ -32,6 +36,7 @@ of which the first that fits is taken, COUNT times (without: always):
     die         nobody listens any more    slow        done, after 0.1 s
 """
 import argparse
+import gzip
 import http.server
 import json
 import os
@@ -107,6 +112,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def send(self, status, value, headers=()):
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        if self.state.args.gzip:
+            body = gzip.compress(body)
+            headers = [*headers, ("Content-Encoding", "gzip")]
         self.status = status
         # Who hears the answer calls the next server at once.
         self.note_end()
@@ -160,7 +168,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             for _ in range(1024):
                 self.wfile.write(b"x" * MIB)
         elif kind == "redirect":
-            self.send(307, {}, [("Location", "http://127.0.0.1:1/elsewhere")])
+            self.send(307, {}, [("Location", rest)])
+        elif kind in ("raw", "rawhold"):
+            with open(rest, "rb") as f:
+                self.wfile.write(f.read())
+            self.wfile.flush()
+            if kind == "rawhold":
+                self.wait_for_client()
+        elif kind == "body":
+            with open(rest, "rb") as f:
+                self.send(200, f.read())
         elif kind == "lie":
             self.send(200, b"<html>all is well</html>")
         elif kind == "accepted":
@@ -484,6 +501,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def handle_any(self):
         self.state = self.server.state
+        if self.state.args.http10:
+            self.protocol_version = "HTTP/1.0"
         n = int(self.headers.get("Content-Length") or 0)
         self.body = self.rfile.read(n).decode()
         self.status, self.ended = 0, False
@@ -507,6 +526,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         what = self.server.fault_of(self.command, self.path)
         if what == "restart":
             self.state.start()
+        elif what.startswith("as:"):
+            self.state = SERVERS[self.state.args.dir, what[3:]].state
         elif what == "slow":
             time.sleep(0.1)
         elif what.startswith("hold:"):
@@ -537,6 +558,11 @@ class Server(http.server.ThreadingHTTPServer):
                   encoding="utf-8") as f:
             f.write(self.args.name + " " + line.rstrip() + "\n")
 
+    @staticmethod
+    def is_time(words, n):
+        first, _, last = (words[2] if len(words) > 2 else "").rpartition("-")
+        return (not first or n >= int(first)) and (not last or n <= int(last))
+
     def fault_of(self, method, target):
         path = target.partition("?")[0]
         try:
@@ -554,11 +580,10 @@ class Server(http.server.ThreadingHTTPServer):
                 continue
             with self.lock:
                 self.used[line] = self.used.get(line, 0) + 1
-                if len(words) > 2 and self.used[line] > int(words[2]):
+                if not self.is_time(words, self.used[line]):
                     continue
             return words[1]
         return ""
-
 
     def end(self):
         """Nobody listens, and open requests end without an answer."""
@@ -584,6 +609,8 @@ def parser():
     p.add_argument("--pull", action="store_true")
     p.add_argument("--cast", action="store_true")
     p.add_argument("--asleep", action="store_true")
+    p.add_argument("--gzip", action="store_true")
+    p.add_argument("--http10", action="store_true")
     return p
 
 
@@ -591,6 +618,8 @@ def control(line):
     words = line.split()
     args = parser().parse_args(words[1:])
     key = (args.dir, args.name)
+    if words[0] == "label":
+        return SERVERS[key].state.label
     if key in SERVERS:
         SERVERS.pop(key).end()
     if words[0] == "end":

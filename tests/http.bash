@@ -120,5 +120,44 @@ published() {
 	decided "$1"
 }
 
+# tells N NAME...: each server tells that version.
+tells() {
+	local n=$1 name
+
+	shift
+	for name; do
+		assert_equal "$name: $(tell_servers label --dir "$T" \
+			--name "$name")" "$name: $n"
+	done
+}
+
+# Version 1 with one thing changed is refused, and nobody is asked anything.
+is_another_model() {
+	local name=$1
+
+	run --separate-stderr push "$T/bad" "${@:2}"
+	assert_equal "$status" 65
+	[[ "$stderr" == *"$name"*"version 1, which engine "* ]] || {
+		echo "$stderr" >&2
+		false
+	}
+	run order
+	assert_output ""
+	rm -r "$T/bad"
+}
+
+# refuses_another_model [OPTION]...: of push, for the fleet at hand.
+refuses_another_model() {
+	tensors "$T/v1" model.norm.w:BF16:8 lm_head.weight:BF16:64,8
+	publish 1
+	: >"$T/calls"
+	tensors "$T/bad" model.norm.w:BF16:8
+	is_another_model lm_head.weight "$@"
+	tensors "$T/bad" norm.w:BF16:8 lm_head.weight:BF16:64,8
+	is_another_model '"norm.w"' "$@"
+	tensors "$T/bad" model.norm.w:F32:8 lm_head.weight:BF16:64,8
+	is_another_model '"model.norm.w"' "$@"
+}
+
 # is_kept_paused NAME: the last thing it was asked is not to resume.
 is_kept_paused() { ! order "^$1 " | tail -n 1 | grep -q resume; }

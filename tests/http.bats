@@ -48,7 +48,7 @@ try() {
 		--load-timeout 20s "$@"
 }
 
-@test "HT-02 HT-15 a push to SGLang, vLLM and a native engine" {
+@test "VF-11 HT-02 HT-15 a push to SGLang, vLLM and a native engine" {
 	mixed n=native s=sglang v=vllm
 	publish 1
 	holds n "$T/v1"
@@ -65,6 +65,7 @@ s resume"
 	publish 2
 	run calls update_weight_version
 	assert_line --partial '"new_version":"2"'
+	tells 2 s v
 }
 
 # No line of one kind before all of another: "all_before FIRST THEN".
@@ -381,7 +382,7 @@ config_of() {
 	echo "$2" >"$1/config.json"
 }
 
-@test "HT-11 quantized weights: what an engine cannot load again is refused" {
+@test "HT-11 MD-09 quantized weights: what an engine cannot load again is refused" {
 	local method='{"quantization_config": {"quant_method": "%s"}}'
 
 	mixed a=sglang v=vllm

@@ -154,7 +154,8 @@ refuse_another_model() {
 	local text
 
 	serve a vllm
-	for text in '"/models/foo"' null '""' '"12~"' 12.0 '"0012"'; do
+	for text in '"/models/foo"' null '""' '"12~"' 12.0 12 '"0012"' '"-1"' \
+		'"18446744073709551616"'; do
 		faults a "/weight_info status:200:{\"weight_version\":$text}"
 		client vllm probe
 		assert_output --partial "probe E_DATA"
@@ -229,7 +230,7 @@ fail_to_load() {
 		stall the answer stopped in its body
 		half closed in the middle
 		flood longer than 1048576 bytes
-		redirect 307: a redirect to http://127.0.0.1:1/elsewhere
+		redirect:http://127.0.0.1:1/elsewhere 307: a redirect to http://127.0.0.1:1/elsewhere
 		close closed without
 		status:400:no~such~weights 400: no such weights
 		status:500:scheduler~died 500: scheduler died
@@ -274,7 +275,7 @@ know_when_asked() {
 	serve a sglang
 	faults a "/update_weight_version accepted"
 	client sglang probe pause version
-	assert_line --partial "version E_PROTO"
+	assert_line --partial "version E_IO"
 	assert_line --partial "tells version 0"
 }
 

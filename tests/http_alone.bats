@@ -38,7 +38,7 @@ publish() {
 	published "$1"
 }
 
-@test "a url alone: the source itself is loaded, beside a native engine" {
+@test "VF-11 a url alone: the source itself is loaded, beside a native engine" {
 	alone n=native s=sglang v=vllm
 	publish 1
 	holds n "$T/v1"
@@ -57,23 +57,26 @@ s resume"
 	publish 2 --max-inflight-engine-groups 1
 	[[ "$stderr" == *"proof:   sampled"* ]]
 	[[ "$stderr" == *"loaded:  checked; servers compared: 0"* ]]
+	tells 2 s v
 	run --separate-stderr weir-status --registry "$T/registry" --json
 	assert_equal "$status" 0
 	[ "$(jq -c '[.engines[] | .name, .serving, .lagging]' <<<"$output")" = \
 		'["n",2,false,"s",2,false,"v",2,false]' ]
 }
 
-@test "transport disk: a url alone loads the version directory" {
+@test "VF-11 transport disk: a url alone loads the version directory" {
 	mkdir "$T/disk"
 	alone n=native s=sglang
 	publish 1 --transport disk --disk-dir "$T/disk" --run-timeout 120s
 	holds n "$T/v1"
 	run calls update_weights_from
 	assert_output --partial "\"$(realpath "$T/disk")/weight_v000001\""
+	tells 1 s
 	alone v=vllm
 	publish 2 --transport disk --disk-dir "$T/disk" --run-timeout 120s
 	run calls collective_rpc
 	assert_output --partial "\"$(realpath "$T/disk")/weight_v000002\""
+	tells 2 v
 	try 3 --transport delta --disk-dir "$T/disk"
 	assert_equal "$status" 78
 	[[ "$stderr" == *"engine v: a url alone cannot load a delta"* ]]
@@ -148,29 +151,84 @@ s resume"
 	assert_output ""
 }
 
-# Version 1 with one thing changed is refused, and nobody is asked anything.
-is_another_model() {
-	run --separate-stderr push "$T/bad" --accept-proof sampled
-	assert_equal "$status" 65
-	[[ "$stderr" == *"$1"*"version 1, which engine "* ]] ||
-		echo "$stderr" >&2
-	[[ "$stderr" == *"$1"*"version 1, which engine "* ]]
-	run order
-	assert_output ""
-	rm -r "$T/bad"
-}
-
 @test "MD-01 MD-04 MD-08 a url alone: a head that is missing, other names, another dtype" {
 	alone s=sglang v=vllm
-	tensors "$T/v1" model.norm.w:BF16:8 lm_head.weight:BF16:64,8
-	publish 1
+	refuses_another_model --accept-proof sampled
+	# The head is tied to what is there, from now on: that is the model.
+	tensors "$T/v2" model.norm.w:BF16:8
+	publish 2 --expect any
+	tells 2 s v
+}
+
+# start_held N PATH: a push, until a server is asked for that, which it does
+# when $T/go is there; once.
+start_held() {
+	checkpoint "$T/v$1" --size 1MiB --seed "$1"
+	faults a "POST:$2 hold:$T/go 1"
+	start push weir-push --source "$T/v$1" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --accept-proof sampled
+	wait_for contains "$T/calls" "a begin POST $2"
+}
+
+@test "two registries, one server: who is overtaken says so, and tells it no number" {
+	alone a=sglang
+	start_held 1 /update_weights_from_disk
+	REGISTRY_DIR=another publish 2 --weight-version 2
+	: >"$T/go"
+	ends_with 2 push
+	contains "$T/push.err" "it is not paused any more: was it restarted, or does another push use it?"
+	run decided 1
+	assert_failure
+	tells 2 a
+	is_kept_paused a
+}
+
+@test "FL-05 a signal while it is paused: resumed, untouched" {
+	alone a=sglang
+	start_held 1 /flush_cache
+	kill -TERM "$(pid_of push)"
+	: >"$T/go"
+	ends_with 143 push
+	run order
+	assert_output "a pause
+a flush
+a resume"
+}
+
+@test "HT-03 FL-09 the second wave's server is silent: by its deadline, both named" {
+	alone a=sglang b=sglang c=vllm
+	faults b "POST:/update_weights_from_disk silent"
+	try 1 --max-inflight-engine-groups 1 --load-timeout 2s
+	assert_equal "$status" 2
+	[[ "$stderr" == *"engine b ("*"no answer"*"no answer to a load while paused"* ]]
+	[[ "$stderr" == *"engines need attention: a, b"* ]]
+	is_kept_paused a
+	is_kept_paused b
+	run order '^c '
+	assert_output "c pause
+c flush
+c mm
+c encoder
+c resume"
+}
+
+restarted_before_its_label() {
+	alone "a=$1"
+	# Behind its load; once.
+	faults a "POST:/flush_cache restart 2-2" \
+		"POST:/reset_encoder_cache restart 2-2"
+	publish "$2"
+	tells "$2" a
+	run order
+	assert_line --index "$((${#lines[@]} - 1))" "a resume"
+	assert_equal "$(order | grep -c ' load$')" 2
+	assert_equal "$(order | grep -c ' label$')" 1
 	: >"$T/calls"
-	tensors "$T/bad" model.norm.w:BF16:8
-	is_another_model lm_head.weight
-	tensors "$T/bad" norm.w:BF16:8 lm_head.weight:BF16:64,8
-	is_another_model '"norm.w"'
-	tensors "$T/bad" model.norm.w:F32:8 lm_head.weight:BF16:64,8
-	is_another_model '"model.norm.w"'
+}
+
+@test "VF-03 restarted before it is told its number: it loads again, then is told" {
+	restarted_before_its_label sglang 1
+	restarted_before_its_label vllm 2
 }
 
 @test "VF-05 a url alone: back to the source of before, if nobody touched it" {

@@ -80,6 +80,7 @@ takes_two_versions() {
 	: >"$T/calls"
 	publish 2
 	got a 2
+	tells 2 a
 	run order '^a '
 	assert_equal "$(sed 's/^a //' <<<"$output" | uniq | xargs)" \
 		"$(expected_order "$1")"
@@ -418,6 +419,11 @@ cannot_be_sent() {
 }
 
 # Weights that are processed behind a load need to be told its end.
+@test "MD-01 MD-04 MD-08 cast: another model is refused, before anybody is asked" {
+	casting sglang a
+	refuses_another_model --transport nccl --accept-proof sampled
+}
+
 @test "MD-09 cast: quantized weights and a server without an end: refused" {
 	SERVE="--cast --old" casting sglang a
 	checkpoint "$T/v1" --size 1MiB --seed 1
@@ -425,6 +431,10 @@ cannot_be_sent() {
 		>"$T/v1/config.json"
 	try 1 --accept-proof ack
 	is_refused 78 "/end_weight_update: it has no such path"
+	casting vllm a
+	faults a "OPTIONS:/finish_weight_update status:404"
+	try 1 --accept-proof ack
+	is_refused 78 "/finish_weight_update: it has no such path"
 	casting sglang a
 	publish 1
 	# Once, behind the last bytes, before it serves.

@@ -43,9 +43,9 @@ sglang_old="probe GET:/get_model_info must
 probe GET:/get_server_info may
 load POST:/get_weights_by_name may"
 vllm_new="probe GET:/v1/models must
-probe GET:/is_sleeping text
-probe GET:/is_paused text
-probe GET:/weight_info text
+probe GET:/is_sleeping must
+probe GET:/is_paused must
+probe GET:/weight_info must
 probe OPTIONS:/pause text
 probe OPTIONS:/reset_prefix_cache text
 probe OPTIONS:/collective_rpc text

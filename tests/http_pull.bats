@@ -70,13 +70,14 @@ most_pulling() {
 
 is_delta() { grep -q delta_encoding "$T/disk/weight_v$1"/*.index.json; }
 
-@test "pull: the first version whole, then deltas; pulled while it serves" {
+@test "VF-11 pull: the first version whole, then deltas; pulled while it serves" {
 	pulling a
 	publish 1 1
 	has a 1
 	publish 2 2
 	is_delta 000002
 	has a 2
+	tells 2 a
 	run order '^a '
 	assert_line --index 8 "a pull"
 	assert_line --index 9 "a pause"

@@ -163,6 +163,12 @@ static void test_engines(void)
 	REFUSED("engines:\n- name: a\n  url: ftp://h\n",
 		"f:3:8: url \"ftp://h\": expected http://HOST:PORT or "
 		"https://HOST:PORT");
+	REFUSED("engines:\n- name: a\n  url: http://me:secret@h\n",
+		"f:3:8: url \"http://me:secret@h\": a password in it would be "
+		"shown: use --api-key-file");
+	REFUSED("engines:\n- name: a\n  url: http://h?a=b\n",
+		"f:3:8: url \"http://h?a=b\": a path is appended to it: no ? "
+		"and no # in it");
 }
 
 static bool spec_refused(const char *spec, const char *want)
