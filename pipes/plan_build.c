@@ -1,5 +1,5 @@
-#include "pipes/plan_build.h"
-#include "common/bucket.h"
+#include "pipes/plan_build_part.h"
+
 #include "common/err.h"
 #include "common/log.h"
 #include "pipes/nccl_wire.h"
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FLUSH (1u << 20) /* bytes written at once */
 /* Upper bounds of what msgpack makes of it: a bucket without its parts, a
  * part without names and shape, one dimension. */
 #define BUCKET_COST 32
@@ -18,154 +17,6 @@
 _Static_assert(RANKS_MAX *(PART_COST + 1024u + 16u + 64u * DIM_COST) <
 		       FRAME_MAX - BUCKET_COST,
 	       "an object goes into one bucket");
-
-/* The wire's enums are the vocabulary's. */
-_Static_assert((int)ENGINE_NATIVE == (int)FLEET_NATIVE &&
-		       (int)ENGINE_SGLANG == (int)FLEET_SGLANG &&
-		       (int)ENGINE_VLLM == (int)FLEET_VLLM,
-	       "one order of kinds");
-
-struct builder {
-	const struct plan_input *in;
-	const struct plan_conf *conf;
-	const struct plan_output *out;
-	struct digest_state digest;
-	struct buf frame, pending;
-	const struct ranks *ranks;
-	uint32_t *first; /* file id, of each rank */
-	struct bucket_packer packer;
-	struct m_part *object;	/* its whole share, of each rank */
-	uint64_t *used, *open;	/* by rank: the packer's, the open bucket's */
-	uint64_t *size, *group; /* by rank: of an object, of a group of them */
-	struct m_part *parts;	/* of the open bucket */
-	uint32_t nparts;
-	bool unordered; /* parts of the open bucket */
-	struct together_links links;
-	struct m_end sum;
-};
-
-static int flush(struct builder *b)
-{
-	int rc = 0;
-
-	if (b->out->file)
-		rc = io_stream_add(b->out->file, b->pending.p, b->pending.n);
-	buf_clear(&b->pending);
-	return rc;
-}
-
-/* what: the thing that a fault is about. */
-static int emit(struct builder *b, const struct msg *m, const char *what)
-{
-	struct slice frame;
-	int rc, was = log_quiet_thread(1);
-
-	buf_clear(&b->frame);
-	rc = msg_pack(&b->frame, m);
-	log_quiet_thread(was);
-	if (rc < 0)
-		return log_error(E_DATA, "%s: %s", what, log_cause());
-	frame = buf_slice(&b->frame);
-	if (m->type != M_end) {
-		digest_add(&b->digest, frame.p, frame.n);
-		b->sum.records++;
-	}
-	rec_append_frame(&b->pending, frame);
-	return b->pending.n < FLUSH ? 0 : flush(b);
-}
-
-static struct slice text_of(const char *s)
-{
-	return slice_of(s ? s : "");
-}
-
-static int emit_version(struct builder *b)
-{
-	struct msg m = { .type = M_version };
-	struct slice *source = xcalloc(b->ranks->n, sizeof *source);
-	int rc;
-
-	for (uint32_t r = 0; r < b->ranks->n; r++)
-		source[r] = text_of(b->ranks->source[r].dir.real);
-	m.version = (struct m_version){
-		.format = 1,
-		.model = text_of(b->in->fleet.model),
-		.sources = { source, b->ranks->n },
-		.transport = text_of(b->in->transport),
-		.bucket_size = b->conf->bucket_size,
-		.split = b->conf->split_tensors,
-		.structure = b->ranks->structure,
-		.disk_dir = text_of(b->in->disk_dir),
-	};
-	rc = emit(b, &m, b->ranks->source[0].dir.real);
-	free(source);
-	return rc;
-}
-
-static int emit_file(struct builder *b, uint32_t rank, uint32_t i)
-{
-	const struct source_file *f = &b->ranks->source[rank].file[i];
-	struct msg m = { .type = M_file };
-
-	m.file = (struct m_file){
-		.id = b->sum.files,
-		.rank = rank,
-		.path = text_of(f->path),
-		.kind = f->kind == SOURCE_SHARD ? FILE_SHARD : FILE_CARRIED,
-		.bytes = f->id.size,
-		.header = f->st.data_start,
-		.digest = f->st.header,
-		.dev = f->id.dev,
-		.ino = f->id.ino,
-		.mtime_ns = f->id.mtime_ns,
-	};
-	b->sum.files++;
-	return emit(b, &m, f->path);
-}
-
-static int emit_files(struct builder *b)
-{
-	int rc = 0;
-
-	for (uint32_t r = 0; r < b->ranks->n; r++) {
-		b->first[r] = b->sum.files;
-		for (uint32_t i = 0; i < b->ranks->source[r].nfiles && rc == 0;
-		     i++)
-			rc = emit_file(b, r, i);
-	}
-	return rc;
-}
-
-static int emit_engine(struct builder *b, const struct fleet_engine *e)
-{
-	struct msg m = { .type = M_engine };
-	struct slice *worker = xcalloc(e->nworkers, sizeof *worker);
-	int rc;
-
-	for (uint32_t i = 0; i < e->nworkers; i++)
-		worker[i] = slice_of(e->endpoint[i]);
-	m.engine = (struct m_engine){
-		.id = b->sum.engines++,
-		.name = slice_of(e->name),
-		.kind = (uint8_t)e->kind,
-		.url = text_of(e->url),
-		.pull = text_of(e->pull),
-		.workers = { worker, e->nworkers },
-	};
-	rc = emit(b, &m, e->name);
-	free(worker);
-	return rc;
-}
-
-static int emit_engines(struct builder *b)
-{
-	const struct fleet *f = &b->in->fleet;
-	int rc = 0;
-
-	for (uint32_t i = 0; i < f->n && rc == 0; i++)
-		rc = emit_engine(b, &f->engine[i]);
-	return rc;
-}
 
 /* By place.  Of one place the empty ones come first, by name as in their
  * shard. */
@@ -196,7 +47,7 @@ static int emit_bucket(struct builder *b)
 	if (b->out->bucket)
 		rc = b->out->bucket(b->out->arg, &m.bucket);
 	if (rc == 0)
-		rc = emit(b, &m, "bucket");
+		rc = record_add(b, &m, "bucket");
 	for (uint32_t r = 0; r < b->ranks->n; r++) {
 		if (__builtin_add_overflow(b->sum.bytes, b->open[r],
 					   &b->sum.bytes))
@@ -519,112 +370,17 @@ static int emit_buckets(struct builder *b)
 	return rc < 0 ? rc : emit_bucket(b);
 }
 
-static int emit_end(struct builder *b)
-{
-	struct msg m = { .type = M_end };
-	int rc;
-
-	digest_end(&b->digest, &b->sum.digest);
-	m.end = b->sum;
-	rc = emit(b, &m, "end");
-	return rc < 0 ? rc : flush(b);
-}
-
-/* ---- a published version again ---- */
-
-/* Its first record, but for where it is and what it is for. */
-static int emit_version_again(struct builder *b, struct msg *m)
-{
-	const struct plan_again *a = &b->in->again;
-	const char *model = b->in->fleet.model;
-	uint32_t nranks = a->old.nranks;
-	struct slice *place = xcalloc(a->nplaces + nranks, sizeof *place);
-	struct slice *source = place + a->nplaces;
-	int rc;
-
-	for (uint32_t i = 0; i < a->nplaces; i++)
-		place[i] = slice_of(a->place[i]);
-	for (uint32_t r = 0; r < nranks; r++)
-		source[r] = slice_of(a->source[r]);
-	if (model)
-		m->version.model = slice_of(model);
-	m->version.sources.v = source;
-	m->version.sources.n = nranks;
-	m->version.transport = text_of(b->in->transport);
-	m->version.disk_dir = text_of(b->in->disk_dir);
-	m->version.kind = (uint8_t)a->kind;
-	m->version.base = a->base;
-	m->version.content = a->content;
-	m->version.shares.v = a->shares;
-	m->version.shares.n = a->nshares;
-	m->version.places.v = place;
-	m->version.places.n = a->nplaces;
-	rc = emit(b, m, a->source[0]);
-	free(place);
-	return rc;
-}
-
-static int emit_record_again(struct builder *b, struct msg *m)
-{
-	int rc = 0;
-
-	switch (m->type) {
-	case M_version:
-		rc = emit_version_again(b, m);
-		return rc < 0 ? rc : 0;
-	case M_file:
-		return emit(b, m, "file");
-	case M_bucket:
-		if (b->out->bucket)
-			rc = b->out->bucket(b->out->arg, &m->bucket);
-		return rc < 0 ? rc : emit(b, m, "bucket");
-	default:
-		return 0;
-	}
-}
-
-/* Engines stand between files and buckets. */
-static int emit_again(struct builder *b)
-{
-	const struct m_end *old = &b->in->again.old.end;
-	struct rec_reader r = b->in->again.old.rec;
-	struct msg_arena arena = { 0 };
-	bool has_engines = false;
-	struct msg m;
-	int rc;
-
-	r.off = sizeof RECFILE_MAGIC - 1;
-	while ((rc = rec_next(&r, &m, &arena)) > 0) {
-		if (m.type == M_engine && !has_engines) {
-			has_engines = true;
-			rc = emit_engines(b);
-		} else {
-			rc = emit_record_again(b, &m);
-		}
-		if (rc < 0)
-			break;
-	}
-	msg_arena_release(&arena);
-	if (rc < 0)
-		return rc;
-	b->sum.files = old->files;
-	b->sum.buckets = old->buckets;
-	b->sum.tensors = old->tensors;
-	b->sum.bytes = old->bytes;
-	return emit_end(b);
-}
-
 static int emit_all(struct builder *b)
 {
-	int rc = emit_version(b);
+	int rc = record_version(b);
 
 	if (rc == 0)
-		rc = emit_files(b);
+		rc = record_files(b);
 	if (rc == 0)
-		rc = emit_engines(b);
+		rc = record_engines(b);
 	if (rc == 0)
 		rc = emit_buckets(b);
-	return rc < 0 ? rc : emit_end(b);
+	return rc < 0 ? rc : record_end(b);
 }
 
 static void allocate(struct builder *b)
@@ -673,7 +429,7 @@ int plan_build(const struct plan_input *in, const struct plan_conf *conf,
 	digest_begin(&b.digest);
 	if (!in->is_again)
 		bucket_begin(&b.packer, &limits, b.used);
-	rc = in->is_again ? emit_again(&b) : emit_all(&b);
+	rc = in->is_again ? record_again(&b) : emit_all(&b);
 	if (rc == 0)
 		*end = b.sum;
 	release(&b);
