@@ -159,11 +159,9 @@ static int take_plan(struct admission *a)
 	if (rc != 0)
 		return rc;
 	a->has_plan = true;
-	if (is_whole(&a->plan)) {
-		rc = limits_check_whole(&a->conf->limits, a->plan.transport);
-		if (rc < 0)
-			return rc;
-	}
+	rc = limits_check(&a->conf->limits, a->plan.transport);
+	if (rc < 0)
+		return rc;
 	l = limits(a);
 	big = admit_oversize(a->plan.bucket, a->plan.nbuckets, l.bytes);
 	if (big != ID_NONE)

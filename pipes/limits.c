@@ -1,8 +1,9 @@
 #include "pipes/limits.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "pipes/transport.h"
 
-int limits_check_whole(const struct limits_conf *c, const char *transport)
+static int check_whole(const struct limits_conf *c, const char *transport)
 {
 	const struct {
 		bool is_given;
@@ -23,4 +24,19 @@ int limits_check_whole(const struct limits_conf *c, const char *transport)
 					 "bounds how many engines load at once",
 					 no[i].name, transport);
 	return 0;
+}
+
+/* A worker's store is a whole checkpoint, and so is what it proves. */
+static int check_buckets(const struct limits_conf *c)
+{
+	if (c->expert_routing == 0)
+		return 0;
+	return log_error(E_USAGE, "--expert-routing auto: not built yet; each "
+				  "worker is sent all experts");
+}
+
+int limits_check(const struct limits_conf *c, const char *transport)
+{
+	return transport_has(transport, TR_WHOLE) ? check_whole(c, transport)
+						  : check_buckets(c);
 }

@@ -7,7 +7,8 @@
 #include "pipes/options.h"
 
 /* Of a transport that carries versions whole: no credit and no order, there
- * are no buckets; waves apply.  -E_USAGE, logged, naming the option. */
-int limits_check_whole(const struct limits_conf *c, const char *transport);
+ * are no buckets; waves apply.  Of the others: no expert routing yet.
+ * -E_USAGE, logged, naming the option. */
+int limits_check(const struct limits_conf *c, const char *transport);
 
 #endif

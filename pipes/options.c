@@ -46,8 +46,8 @@
 		.name = "expert-routing",                                     \
 		OPT_TO_CHOICE(conf, limits.expert_routing), .def = "off",     \
 		.choices = routings, .transient = is_transient,               \
-		.help = "send experts only where they live, on transports "   \
-			"with shared staging"                                 \
+		.help = "auto, sending experts only where they live, is not " \
+			"built yet"                                           \
 	}
 
 static const char *const orders[] = { "auto", "wave", "window", NULL };

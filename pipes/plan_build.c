@@ -1,9 +1,12 @@
 #include "pipes/plan_build_part.h"
 
+#include "common/bits.h"
 #include "common/err.h"
+#include "common/expert.h"
 #include "common/log.h"
 #include "pipes/nccl_wire.h"
 #include "pipes/recfile.h"
+#include "pipes/transport.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,19 +38,16 @@ static int cmp_parts(const void *x, const void *y)
 
 static int emit_bucket(struct builder *b)
 {
-	struct msg m = { .type = M_bucket };
-	int rc = 0;
+	struct m_bucket bucket = {
+		.id = b->sum.buckets,
+		.bytes = bucket_longest(b->open, b->ranks->n),
+		.parts = { b->parts, b->nparts },
+	};
+	int rc;
 
 	if (b->unordered)
 		qsort(b->parts, b->nparts, sizeof *b->parts, cmp_parts);
-	m.bucket.id = b->sum.buckets;
-	m.bucket.bytes = bucket_longest(b->open, b->ranks->n);
-	m.bucket.parts.v = b->parts;
-	m.bucket.parts.n = b->nparts;
-	if (b->out->bucket)
-		rc = b->out->bucket(b->out->arg, &m.bucket);
-	if (rc == 0)
-		rc = record_add(b, &m, "bucket");
+	rc = record_bucket(b, &bucket);
 	for (uint32_t r = 0; r < b->ranks->n; r++) {
 		if (__builtin_add_overflow(b->sum.bytes, b->open[r],
 					   &b->sum.bytes))
@@ -346,6 +346,37 @@ static struct slice name_of(const void *ctx, uint32_t i)
 	return t.name;
 }
 
+/* Routed experts, if they go alone, and whatever is in a group with one. */
+static void set_apart(struct builder *b)
+{
+	const struct source *s = &b->ranks->source[0];
+	const uint32_t *next = b->links.next;
+
+	b->apart = xcalloc(s->ntensors / 8 + 1, 1);
+	if (!b->experts_alone)
+		return;
+	for (uint32_t i = s->ntensors; i-- > 0;)
+		if (expert_is_routed(name_of(s, i)) ||
+		    (next[i] != TOGETHER_END && bit_get(b->apart, next[i])))
+			bit_set(b->apart, i);
+	/* By now the first of each group knows: it tells the others. */
+	for (uint32_t i = 0; i < s->ntensors; i++)
+		if (next[i] != TOGETHER_END && bit_get(b->apart, i))
+			bit_set(b->apart, next[i]);
+}
+
+static int add_apart(struct builder *b)
+{
+	uint32_t n = b->ranks->source[0].ntensors;
+	int rc = 0;
+
+	bucket_break(&b->packer);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		if (bit_get(b->apart, i))
+			rc = add_together(b, i);
+	return rc;
+}
+
 /* In file order; the tensors of a file follow its header, those of a group
  * the first of it. */
 static int emit_buckets(struct builder *b)
@@ -358,15 +389,19 @@ static int emit_buckets(struct builder *b)
 	int rc = 0;
 
 	together_link(&b->links, &b->in->together, name_of, s, s->ntensors);
+	set_apart(b);
 	while (rc == 0 && source_next(&it, &t)) {
 		while (rc == 0 && file <= t.file)
 			rc = add_plain(b, file++);
-		if (rc == 0)
-			rc = add_together(b, i++);
+		if (rc == 0 && !bit_get(b->apart, i))
+			rc = add_together(b, i);
+		i++;
 	}
-	together_unlink(&b->links);
 	while (rc == 0 && file < nfiles)
 		rc = add_plain(b, file++);
+	if (rc == 0)
+		rc = add_apart(b);
+	together_unlink(&b->links);
 	return rc < 0 ? rc : emit_bucket(b);
 }
 
@@ -405,6 +440,7 @@ static void release(struct builder *b)
 	free(b->open);
 	free(b->size);
 	free(b->group);
+	free(b->apart);
 	buf_release(&b->frame);
 	buf_release(&b->pending);
 }
@@ -413,7 +449,12 @@ int plan_build(const struct plan_input *in, const struct plan_conf *conf,
 	       const struct plan_output *out, struct m_end *end)
 {
 	struct builder b = {
-		.in = in, .conf = conf, .out = out, .ranks = &in->ranks
+		.in = in,
+		.conf = conf,
+		.out = out,
+		.ranks = &in->ranks,
+		.experts_alone =
+			transport_has(in->transport, TR_SHARED_STAGING),
 	};
 	struct bucket_limits limits = {
 		.size = conf->bucket_size,

@@ -12,6 +12,12 @@
  * files above the bucket size are split as common/bucket.h says, tensors only
  * with --split-tensors.
  *
+ * On a transport whose staging is shared (TR_SHARED_STAGING) routed experts
+ * (common/expert.h) come after all others, in buckets of their own that are
+ * exclusive: admit.h serves such a one with nothing beside it.  So the others
+ * pipeline, and are interrupted once.  A published version keeps its buckets;
+ * exclusive are those with an expert.
+ *
  * Several source ranks go in step: a tensor's shares are one object, in the
  * place that rank 0 gives it, and so are the i-th headers or carried files of
  * all ranks.  So all ranks close a bucket at the same tensor.

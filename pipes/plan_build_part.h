@@ -28,11 +28,15 @@ struct builder {
 	uint32_t nparts;
 	bool unordered; /* parts of the open bucket */
 	struct together_links links;
+	bool experts_alone; /* the transport's staging is shared */
+	uint8_t *apart;	    /* bit of each tensor that comes after all others */
 	struct m_end sum;
 };
 
 /* Writes it; what: the thing that a fault is about. */
 int record_add(struct builder *b, const struct msg *m, const char *what);
+/* Tells it, too, and whether nothing may be under way beside it. */
+int record_bucket(struct builder *b, struct m_bucket *bucket);
 int record_version(struct builder *b);
 int record_files(struct builder *b);
 int record_engines(struct builder *b);

@@ -55,7 +55,7 @@ static int check_transport(const struct plan_conf *conf)
 				 "directories; give --transport disk or delta",
 				 name);
 	if (!has_dirs)
-		return 0;
+		return limits_check(&conf->limits, name);
 	if (!conf->disk_dir)
 		return log_error(E_USAGE,
 				 "--transport %s: give --disk-dir DIR, where "
@@ -71,7 +71,7 @@ static int check_transport(const struct plan_conf *conf)
 				 "--transport %s: %zu sources; a version "
 				 "directory is made of one --source",
 				 name, conf->sources.n);
-	return limits_check_whole(&conf->limits, name);
+	return limits_check(&conf->limits, name);
 }
 
 static int check_groups(const struct plan_conf *conf)

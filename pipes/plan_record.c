@@ -1,6 +1,7 @@
 #include "pipes/plan_build_part.h"
 
 #include "common/err.h"
+#include "common/expert.h"
 #include "common/log.h"
 #include "pipes/recfile.h"
 
@@ -41,6 +42,26 @@ int record_add(struct builder *b, const struct msg *m, const char *what)
 	}
 	rec_append_frame(&b->pending, frame);
 	return b->pending.n < FLUSH ? 0 : flush(b);
+}
+
+static bool has_experts(const struct m_bucket *bucket)
+{
+	for (uint32_t i = 0; i < bucket->parts.n; i++)
+		if (expert_is_routed(bucket->parts.v[i].name))
+			return true;
+	return false;
+}
+
+int record_bucket(struct builder *b, struct m_bucket *bucket)
+{
+	struct msg m = { .type = M_bucket };
+	int rc = 0;
+
+	bucket->exclusive = b->experts_alone && has_experts(bucket);
+	if (b->out->bucket)
+		rc = b->out->bucket(b->out->arg, bucket);
+	m.bucket = *bucket;
+	return rc < 0 ? rc : record_add(b, &m, "bucket");
 }
 
 static struct slice text_of(const char *s)
@@ -192,9 +213,7 @@ static int emit_record_again(struct builder *b, struct msg *m)
 	case M_file:
 		return record_add(b, m, "file");
 	case M_bucket:
-		if (b->out->bucket)
-			rc = b->out->bucket(b->out->arg, &m->bucket);
-		return rc < 0 ? rc : record_add(b, m, "bucket");
+		return record_bucket(b, &m->bucket);
 	default:
 		return 0;
 	}

@@ -11,10 +11,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+struct shown {
+	uint64_t bytes;
+	bool exclusive;
+};
+
 struct show {
 	const struct plan_conf *conf;
 	const struct plan_input *in;
-	struct buf sizes; /* uint64_t, bytes of each bucket */
+	struct buf buckets; /* struct shown, of each */
+	uint32_t exclusive;
 	struct m_end end;
 	struct waves waves;
 	struct credit credit; /* its peaks, for one wave */
@@ -36,9 +42,11 @@ static int take_bucket(void *arg, const struct m_bucket *b)
 {
 	struct show *s = arg;
 	uint64_t limit = s->conf->limits.bytes;
+	const struct shown shown = { b->bytes, b->exclusive };
 	const struct m_part *t;
 
-	buf_add(&s->sizes, &b->bytes, sizeof b->bytes);
+	buf_add(&s->buckets, &shown, sizeof shown);
+	s->exclusive += b->exclusive;
 	if (limit == 0 || b->bytes <= limit)
 		return 0;
 	t = largest_tensor(b);
@@ -54,7 +62,7 @@ static int take_bucket(void *arg, const struct m_bucket *b)
 /* Takes all buckets of a wave as early as credit allows: the peak. */
 static void fill_credit(struct show *s)
 {
-	const uint64_t *bytes = (const void *)s->sizes.p;
+	const struct shown *b = (const void *)s->buckets.p;
 	struct credit_slot *slot = xcalloc(s->end.buckets, sizeof *slot);
 	struct credit_key oldest = { 0 };
 	uint64_t got;
@@ -64,10 +72,10 @@ static void fill_credit(struct show *s)
 	for (uint32_t i = 0; i < s->end.buckets; i++) {
 		struct credit_key k = { 0, i };
 
-		if (credit_take(&s->credit, k, bytes[i], false) == 0)
+		if (credit_take(&s->credit, k, b[i].bytes, b[i].exclusive) == 0)
 			continue;
 		s->windows++;
-		while (credit_take(&s->credit, k, bytes[i], false) != 0) {
+		while (credit_take(&s->credit, k, b[i].bytes, b[i].exclusive)) {
 			credit_finish(&s->credit, oldest);
 			credit_release(&s->credit, &oldest, &got);
 			oldest.bucket++;
@@ -133,6 +141,11 @@ static void say_all(const struct show *s, struct buf *b)
 		 s->end.engines, plural(s->end.engines), s->end.buckets,
 		 plural(s->end.buckets), s->end.tensors, plural(s->end.tensors),
 		 s->end.bytes, s->in->transport, window ? "window" : "wave");
+	if (s->exclusive)
+		buf_addf(b,
+			 "routed experts: %u bucket%s, each with nothing "
+			 "beside it\n",
+			 s->exclusive, plural(s->exclusive));
 	for (uint32_t r = 0; ranks->n > 1 && r < ranks->n; r++)
 		say_rank(&ranks->source[r], r, b);
 	for (uint32_t i = 0; i < waves; i++)
@@ -157,6 +170,7 @@ static int json_wave(const struct show *s, struct buf *b, uint32_t i)
 	jsonw_end(&j);
 	jsonw_u64(&j, "ranks", s->in->ranks.n);
 	jsonw_u64(&j, "buckets", s->end.buckets);
+	jsonw_u64(&j, "exclusive", s->exclusive);
 	jsonw_u64(&j, "bytes", s->end.bytes);
 	jsonw_u64(&j, "peak_credit_buckets", s->credit.buckets.peak);
 	jsonw_u64(&j, "peak_credit_bytes", s->credit.bytes.peak);
@@ -205,7 +219,7 @@ int plan_show(const struct plan_conf *conf)
 		fill_credit(&s);
 		rc = write_out(&s);
 	}
-	buf_release(&s.sizes);
+	buf_release(&s.buckets);
 	plan_input_release(&in);
 	return rc;
 }

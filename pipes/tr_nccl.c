@@ -479,13 +479,14 @@ static int ipc_open(struct transport *t)
 	return open_by(t, &by_ipc);
 }
 
-#define SHARED_SLOTS                                                \
-	.caps = TR_DEVICE | TR_FANOUT, .attach = nccl_attach,       \
-	.offer = nccl_offer, .post = nccl_post, .load = tr_no_load, \
-	.poll = tr_no_poll, .abort = nccl_abort, .close = nccl_close
+#define SHARED_SLOTS                                                   \
+	.attach = nccl_attach, .offer = nccl_offer, .post = nccl_post, \
+	.load = tr_no_load, .poll = tr_no_poll, .abort = nccl_abort,   \
+	.close = nccl_close
 
 const struct transport_ops tr_nccl_ops = {
 	.name = "nccl",
+	.caps = TR_DEVICE | TR_FANOUT,
 	.check = nccl_check,
 	.open = nccl_open,
 	SHARED_SLOTS,
@@ -493,6 +494,7 @@ const struct transport_ops tr_nccl_ops = {
 
 const struct transport_ops tr_ipc_ops = {
 	.name = "cuda-ipc",
+	.caps = TR_DEVICE | TR_FANOUT | TR_SHARED_STAGING,
 	.check = ipc_check,
 	.open = ipc_open,
 	SHARED_SLOTS,

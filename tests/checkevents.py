@@ -7,6 +7,7 @@ Exits 1 and says which line breaks which rule:
   - engines that may receive (granted to, not sealed) never exceed --groups
   - nothing is granted to a wave before the one before it is sealed
   - reserved buckets and bytes never exceed the limits, and end at 0
+  - of --exclusive buckets one is granted when nothing is, and nothing beside it
 """
 import argparse
 import json
@@ -25,10 +26,13 @@ def main():
     ap.add_argument("--groups", type=int, default=0)
     ap.add_argument("--buckets", type=int, default=0)
     ap.add_argument("--bytes", type=int, default=0)
+    ap.add_argument("--exclusive", default="", help="their numbers")
     a = ap.parse_args()
     engines = a.engines.split(",")
     wave = waves(engines, a.groups)
     bound = len(wave[0])
+    alone = {int(b) for b in a.exclusive.split(",") if b}
+    under_way = set()
     sealed, granted, peak_active, peak = set(), set(), 0, [0, 0]
     grants = releases = 0
     last = (0, 0)
@@ -40,6 +44,10 @@ def main():
         e = json.loads(line)
         if e["event"] == "granted":
             grants += 1
+            if under_way and (alone & under_way or e["bucket"] in alone):
+                bad(n, f"bucket {e['bucket']} beside {under_way}, {alone} "
+                       "are exclusive")
+            under_way.add(e["bucket"])
             granted.add(e["wave"])
             for earlier in range(e["wave"]):
                 left = [x for x in wave[earlier] if x not in sealed]
@@ -49,6 +57,7 @@ def main():
             sealed.add(e["engine"])
         if e["event"] == "released" and e["stage"] == "admit":
             releases += 1
+            under_way.discard(e["bucket"])
         active = [x for w in granted for x in wave[w] if x not in sealed]
         peak_active = max(peak_active, len(active))
         if len(active) > bound:

@@ -84,6 +84,66 @@ cannot_read() {
 	assert_not_exist "$T/paused"
 }
 
+# exclusive_in PLAN: numbers of its exclusive buckets, which hold the routed
+# experts, and them alone.
+exclusive_in() {
+	weir-dump "$1" | python3 -c '
+import json, sys
+alone = []
+for m in map(json.loads, sys.stdin):
+    if m["msg"] == "bucket":
+        routed = {".experts." in p["name"] for p in m["parts"]}
+        assert routed == {m["exclusive"]}, m
+        alone += [str(m["id"])] if m["exclusive"] else []
+print(",".join(alone))'
+}
+
+@test "cuda-ipc: routed experts are serial, below the ceiling; all else pipelines" {
+	local alone e l tensors=() m=model.layers
+
+	for l in 0 1 2; do
+		tensors+=("$m.$l.self_attn.q_proj.weight:U8:1000")
+		for e in 0 1; do
+			tensors+=("$m.$l.mlp.experts.$e.up_proj.weight:U8:1000"
+				"$m.$l.mlp.experts.$e.down_proj.weight:U8:900")
+		done
+		tensors+=("$m.$l.mlp.shared_experts.up_proj.weight:U8:1000"
+			"$m.$l.mlp.gate.weight:U8:1000")
+	done
+	python3 "$SRC/tests/fixtures/mktensors.py" "$T/one" "${tensors[@]}"
+	engines a b
+	fleet a b
+	run --separate-stderr ipush "$T/one" --bucket-size 2048 \
+		--max-inflight-engine-groups 1 --max-inflight-buckets 3 \
+		--max-inflight-bytes 8192
+	assert_success
+	holds a "$T/one"
+	holds b "$T/one"
+	alone=$(exclusive_in "$(newest_run)/plan.weir")
+	assert_regex "$alone" "^[0-9]+(,[0-9]+){5}$"
+	run python3 "$SRC/tests/checkevents.py" "$(newest_run)/events" \
+		--engines a,b --groups 1 --buckets 3 --bytes 8192 \
+		--exclusive "$alone"
+	assert_success
+	assert_output --partial "waves=2 active=1 peak_buckets=3"
+	run ipush "$T/one" --bucket-size 2048 --dry-run
+	assert_success
+	assert_output --partial "routed experts: 6 buckets, each with nothing"
+	run --separate-stderr ipush "$T/one" --max-inflight-bytes 4kB
+	assert_equal "$status" 65
+	assert_regex "$stderr" "exceeds --max-inflight-bytes"
+	run --separate-stderr ipush "$T/one" --expert-routing auto
+	one_line_error 64 "--expert-routing auto: not built yet"
+	# The same buckets again, by a transport that has no use for it.
+	look_at_new_runs
+	engine c
+	fleet a b c
+	weir-push --only c --registry "$T/registry" --fleet "$T/fleet.yaml"
+	holds c "$T/one"
+	run -0 weir-dump "$(newest_run)/plan.weir"
+	refute_output --partial '"exclusive":true'
+}
+
 @test "cuda-ipc: a killed reader fails the push, and the next one heals all" {
 	checkpoint "$T/one" --size 2MiB
 	engine a
