@@ -34,21 +34,31 @@ int __wrap_fsm_step(const struct fsm_table *t, uint8_t *state, void *machine,
 	return row;
 }
 
-/* Numbers are all the same: "engine-# links #". */
-static void plain(char *out, size_t size, const char *s)
-{
-	size_t n = 0;
+/* The name of a move in the making. */
+struct name {
+	char text[COUNT_NAME];
+	size_t n;
+};
 
-	while (*s && n + 1 < size) {
-		if (isdigit((unsigned char)*s)) {
-			out[n++] = '#';
-			while (isdigit((unsigned char)*s))
-				s++;
-		} else {
-			out[n++] = *s++;
-		}
+/* Numbers are all the same: "engine-# links #". */
+static void add(struct name *to, const char *s)
+{
+	while (*s && to->n + 1 < sizeof to->text) {
+		bool digit = isdigit((unsigned char)*s);
+
+		to->text[to->n++] = digit ? '#' : *s;
+		s += digit ? strspn(s, "0123456789") : 1;
 	}
-	out[n] = '\0';
+	to->text[to->n] = '\0';
+}
+
+static void add_path(struct name *to, const struct node *dir)
+{
+	if (!dir || dir == disk_root())
+		return;
+	add_path(to, dir->parent);
+	add(to, "/");
+	add(to, dir->name);
 }
 
 /* Open addressing; full is a bug, COUNT_MOVES is to grow then. */
@@ -72,15 +82,18 @@ static uint32_t move_at(struct counts *c, const char *name)
 uint32_t count_coming(const char *does, const struct node *dir,
 		      const char *name)
 {
-	char path[256], text[512], move[COUNT_NAME];
+	struct name move = { .n = 0 };
 
 	if (!sim.p || !dir)
 		return 0;
-	disk_path(dir, path, sizeof path);
-	snprintf(text, sizeof text, "%s %s %s%s%s", sim.p->name, does, path,
-		 path[1] ? "/" : "", name);
-	plain(move, sizeof move, text);
-	return sim.p->coming = move_at(&counts, move) + 1;
+	add(&move, sim.p->name);
+	add(&move, " ");
+	add(&move, does);
+	add(&move, " ");
+	add_path(&move, dir);
+	add(&move, "/");
+	add(&move, name);
+	return sim.p->coming = move_at(&counts, move.text) + 1;
 }
 
 void count_crossed(uint32_t move)

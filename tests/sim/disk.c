@@ -41,7 +41,8 @@ static char *copy_text(const char *s)
 static size_t place(const struct entries *e, const char *name)
 {
 	for (size_t i = 0; i < e->n; i++)
-		if (strcmp(e->v[i].name, name) == 0)
+		if (e->v[i].name[0] == name[0] &&
+		    strcmp(e->v[i].name, name) == 0)
 			return i;
 	return e->n;
 }

@@ -4,9 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GRAIN 64    /* bytes */
+#define CLASSES 32u /* of blocks that are kept to be used again */
+#define SLAB 1024u  /* grains */
+
 struct owned {
-	struct owned *next, **at;
+	_Alignas(max_align_t) struct owned *next;
+	struct owned **at;
 	size_t n;
+};
+
+struct foreign {
 	void (*end)(void *);
 	void *p;
 };
@@ -34,39 +42,103 @@ static void delist(struct owned *o)
 		o->next->at = o->at;
 }
 
-/* The seed's: all that is left of it goes at the end. */
+/* ---- blocks: most live for less than a step ---- */
+
+static struct owned *kept[CLASSES];
+static char *slab;
+static size_t slab_left; /* grains */
+
+/* Grains that it takes; 0: too large to be kept.  The sanitizer has to see
+ * each block come and go. */
+static size_t class_of(size_t n)
+{
+	size_t grains = (sizeof(struct owned) + n + GRAIN - 1) / GRAIN;
+
+	return SIM_WITH_ASAN || grains >= CLASSES ? 0 : grains;
+}
+
+static struct owned *cut(size_t grains)
+{
+	char *p;
+
+	if (slab_left < grains) {
+		slab = must(__real_malloc((size_t)SLAB * GRAIN));
+		slab_left = SLAB;
+	}
+	p = slab;
+	slab += grains * GRAIN;
+	slab_left -= grains;
+	return (struct owned *)(void *)p;
+}
+
+static struct owned *get(struct owned **list, size_t n)
+{
+	size_t class = class_of(n);
+	struct owned *o = kept[class];
+
+	if (!class) {
+		o = must(__real_malloc(sizeof *o + n));
+	} else if (o) {
+		kept[class] = o->next;
+	} else {
+		o = cut(class);
+	}
+	o->n = n;
+	enlist(list, o);
+	return o;
+}
+
+static void put(struct owned *o)
+{
+	size_t class = class_of(o->n);
+
+	delist(o);
+	if (!class) {
+		__real_free(o);
+		return;
+	}
+	o->next = kept[class];
+	kept[class] = o;
+}
+
+static struct owned *owner_of(void *p)
+{
+	return (struct owned *)p - 1;
+}
+
+static void *grow(struct owned **list, void *p, size_t n)
+{
+	struct owned *o = get(list, n), *was;
+
+	if (!p)
+		return o + 1;
+	was = owner_of(p);
+	memcpy(o + 1, p, was->n < n ? was->n : n);
+	put(was);
+	return o + 1;
+}
+
+/* ---- the seed's: all that is left of it goes at the end ---- */
+
 static struct owned *seed_memory;
 
 void *sim_alloc(size_t n)
 {
-	struct owned *o = must(__real_malloc(sizeof *o + n));
-
-	enlist(&seed_memory, o);
-	return memset(o + 1, 0, n);
+	return memset(get(&seed_memory, n) + 1, 0, n);
 }
 
 void sim_free(void *p)
 {
-	struct owned *o;
-
-	if (!p)
-		return;
-	o = (struct owned *)p - 1;
-	delist(o);
-	__real_free(o);
+	if (p)
+		put(owner_of(p));
 }
 
 void *sim_grow(void *p, size_t n)
 {
-	struct owned *o;
-
-	if (p)
-		delist((struct owned *)p - 1);
-	o = must(__real_realloc(p ? (struct owned *)p - 1 : NULL,
-				sizeof *o + n));
-	enlist(&seed_memory, o);
-	return o + 1;
+	return grow(&seed_memory, p, n);
 }
+
+/* ---- a process's ---- */
 
 static struct owned *no_memory; /* of nobody: before and between processes */
 
@@ -78,46 +150,25 @@ static struct owned **memory_list(void)
 void *__wrap_malloc(size_t n);
 void *__wrap_malloc(size_t n)
 {
-	struct owned *o = __real_malloc(sizeof *o + n);
-
-	if (!o)
-		return NULL;
-	o->n = n;
-	enlist(memory_list(), o);
-	return o + 1;
+	return get(memory_list(), n) + 1;
 }
 
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size)
 {
-	void *p = __wrap_malloc(n * size);
-
-	return p ? memset(p, 0, n * size) : NULL;
+	return memset(__wrap_malloc(n * size), 0, n * size);
 }
 
 void __wrap_free(void *p);
 void __wrap_free(void *p)
 {
-	struct owned *o;
-
-	if (!p)
-		return;
-	o = (struct owned *)p - 1;
-	delist(o);
-	__real_free(o);
+	sim_free(p);
 }
 
 void *__wrap_realloc(void *p, size_t n);
 void *__wrap_realloc(void *p, size_t n)
 {
-	void *q = __wrap_malloc(n);
-	size_t was = p ? ((struct owned *)p - 1)->n : 0;
-
-	if (q && p)
-		memcpy(q, p, was < n ? was : n);
-	if (q)
-		__wrap_free(p);
-	return q;
+	return grow(memory_list(), p, n);
 }
 
 /* Of jansson, whose header doc.c alone includes: what it gives away is freed
@@ -131,26 +182,27 @@ void memory_begin(void)
 
 void own_foreign(void *p, void (*end)(void *))
 {
-	struct owned *o;
+	struct foreign *f;
 
 	if (!sim.p)
 		return;
-	o = sim_alloc(sizeof *o);
-	o->p = p;
-	o->end = end;
-	enlist(&sim.p->foreign, o);
+	f = (struct foreign *)(get(&sim.p->foreign, sizeof *f) + 1);
+	*f = (struct foreign){ end, p };
+}
+
+static struct foreign *foreign_of(struct owned *o)
+{
+	return (struct foreign *)(o + 1);
 }
 
 void disown_foreign(void *p)
 {
 	struct owned *o = sim.p ? sim.p->foreign : NULL;
 
-	while (o && o->p != p)
+	while (o && foreign_of(o)->p != p)
 		o = o->next;
-	if (!o)
-		return;
-	delist(o);
-	sim_free(o);
+	if (o)
+		put(o);
 }
 
 void memory_drop(struct proc *p)
@@ -158,18 +210,17 @@ void memory_drop(struct proc *p)
 	struct owned *o;
 
 	while ((o = p->foreign)) {
-		delist(o);
-		o->end(o->p);
-		sim_free(o);
+		struct foreign f = *foreign_of(o);
+
+		put(o);
+		f.end(f.p);
 	}
-	while ((o = p->memory)) {
-		delist(o);
-		__real_free(o);
-	}
+	while ((o = p->memory))
+		put(o);
 }
 
 void memory_end(void)
 {
 	while (seed_memory)
-		sim_free(seed_memory + 1);
+		put(seed_memory);
 }

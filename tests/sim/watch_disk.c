@@ -18,18 +18,17 @@ static uint64_t cuts; /* of the power: what was open is not */
 static struct node *find(const char *path, bool durable)
 {
 	struct node *n = disk_root();
-	char part[256];
 
 	while (n && *path) {
 		size_t len = strcspn(++path, "/");
 		const struct entries *e = durable ? &n->in_safe : &n->in;
 
-		snprintf(part, sizeof part, "%.*s", (int)len, path);
-		path += len;
 		n = NULL;
-		for (size_t i = 0; i < e->n; i++)
-			if (strcmp(e->v[i].name, part) == 0)
+		for (size_t i = 0; i < e->n && !n; i++)
+			if (strncmp(e->v[i].name, path, len) == 0 &&
+			    e->v[i].name[len] == '\0')
 				n = e->v[i].node;
+		path += len;
 	}
 	return n;
 }
