@@ -2,6 +2,7 @@
 #include "common/log.h"
 #include "pipes/engine.h"
 #include "tests/errname.h"
+#include "tests/fsmcover.h"
 #include "tests/fsmrun.h"
 
 static struct engine e;
@@ -72,9 +73,15 @@ static bool event(char **words, size_t n, struct buf *out)
 	return true;
 }
 
+static void last(void)
+{
+	fsm_all_taken(&engine_slot_table);
+	fsm_all_taken(&engine_gate_table);
+}
+
 int main(void)
 {
-	static const struct fsm_script ops = { reset, state, event, NULL };
+	static const struct fsm_script ops = { reset, state, event, last };
 	const char *src = getenv("SRC");
 	char *path = xasprintf("%s/tests/fsm/engine.t", src ? src : ".");
 	char *argv[] = { NULL, path };

@@ -1,4 +1,5 @@
 /* Runs tests/fsm/admit.t. */
+#include "tests/fsmcover.h"
 #include "tests/fsmrun.h"
 
 #include "common/log.h"
@@ -90,9 +91,14 @@ static bool event(char **words, size_t n, struct buf *out)
 	return e.on < ADM_EV_GO && admit_step(&a, &e) == 0;
 }
 
+static void last(void)
+{
+	fsm_all_taken(&admit_table);
+}
+
 int main(void)
 {
-	static const struct fsm_script ops = { reset, state, event, NULL };
+	static const struct fsm_script ops = { reset, state, event, last };
 	const char *src = getenv("SRC");
 	char *path = xasprintf("%s/tests/fsm/admit.t", src ? src : ".");
 	char *argv[] = { NULL, path };

@@ -1,4 +1,5 @@
 /* Runs tests/fsm/transfer.t. */
+#include "tests/fsmcover.h"
 #include "tests/fsmrun.h"
 
 #include "common/err.h"
@@ -156,9 +157,14 @@ static bool event(char **words, size_t n, struct buf *out)
 	return e.on < XF_EV_GO && feed(e);
 }
 
+static void last(void)
+{
+	fsm_all_taken(&transfer_table);
+}
+
 int main(void)
 {
-	static const struct fsm_script ops = { reset, state, event, NULL };
+	static const struct fsm_script ops = { reset, state, event, last };
 	const char *src = getenv("SRC");
 	char *path = xasprintf("%s/tests/fsm/transfer.t", src ? src : ".");
 	char *argv[] = { NULL, path };

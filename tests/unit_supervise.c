@@ -1,7 +1,7 @@
 /* unit_supervise - restart policy of weir push, without a process. */
 #include "pipes/supervise.h"
 
-#include "tests/tap.h"
+#include "tests/fsmcover.h"
 
 static void test_final(void)
 {
@@ -100,5 +100,6 @@ int main(void)
 	test_memory();
 	test_verdict();
 	test_code();
+	fsm_all_taken(&supervise_table);
 	return tap_done();
 }

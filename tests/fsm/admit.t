@@ -123,3 +123,77 @@ story a decided number again
 wait machine               -> wait
 wait opened hash=1         -> hash
 hash holds e=0             -> hash
+
+story in any state: facts that are told again, or late
+wait machine               -> wait
+wait sealed e=0            -> wait
+wait exclude e=1           -> wait
+wait opened                -> wait
+wait holds e=0             -> load g0.0 g0.1
+load opened                -> load
+load holds e=0             -> load
+load excluded e=1          -> load
+
+story aborted: deaf
+wait abort                 -> abort
+abort holds e=0            -> abort
+abort sealed e=0           -> abort
+abort exclude e=0          -> abort
+abort excluded e=0         -> abort
+abort abort                -> abort
+
+story before phase 2: the same
+wait machine staged=1      -> wait
+wait opened                -> wait
+wait holds e=0 had=63 sealed=1 -> wait
+wait holds e=1             -> hold
+hold released w=1 b=0      -> hold
+hold holds e=1             -> hold
+hold sealed e=0            -> hold
+hold exclude e=0           -> hold
+hold excluded e=0          -> hold
+hold link                  -> wait
+wait holds e=1             -> hold
+hold abort                 -> abort
+
+story while a wave seals: the same
+wait machine engines=2 groups=2 -> wait
+wait opened                -> wait
+wait holds e=0 had=63      -> wait
+wait holds e=1 had=63      -> seal seal0
+seal opened                -> seal
+seal released w=0 b=0      -> seal
+seal holds e=0             -> seal
+seal exclude e=0           -> seal
+seal abort                 -> abort
+
+story in a window's order all waves seal at the end, one after the other
+wait machine order=1       -> wait
+wait opened                -> wait
+wait holds e=0 had=63      -> wait
+wait holds e=1 had=63      -> seal seal0
+seal sealed e=0            -> seal done0 seal1
+seal sealed e=1            -> done done1
+
+story when all is done: the same
+wait machine engines=1     -> wait
+wait opened                -> wait
+wait holds e=0 had=63 sealed=1 -> done
+done opened                -> done
+done released w=0 b=0      -> done
+done sealed e=0            -> done
+done holds e=0             -> done
+done exclude e=0           -> done
+done excluded e=0          -> done
+done link                  -> done
+done abort                 -> abort
+
+story while a decided number is hashed: the same
+wait opened hash=1         -> hash
+hash opened hash=1         -> hash
+hash released w=0 b=0      -> hash
+hash sealed e=0            -> hash
+hash exclude e=0           -> hash
+hash excluded e=0          -> hash
+hash link                  -> hash
+hash abort                 -> abort

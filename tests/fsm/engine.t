@@ -319,3 +319,73 @@ story what is offered is not loaded
 idle/open       begin v=1            -> making/open make
 making/open     made                 -> filling/open reply:begin
 filling/open    load v=1             -> filling/open refuse:load:E_PROTO
+
+story while it seals, everything that is said again is answered
+idle/open       begin v=1            -> making/open make
+making/open     made                 -> filling/open reply:begin
+filling/open    holding v=1          -> filling/open holding
+filling/open    copy-begun           -> filling/open
+filling/open    copied               -> filling/open
+filling/open    finish v=1           -> sealing/open seal
+sealing/open    begin v=1            -> sealing/open reply:begin
+sealing/open    attach v=1           -> sealing/open attach
+sealing/open    offer v=1            -> sealing/open offer
+sealing/open    holding v=1          -> sealing/open holding
+sealing/open    begin v=2 e=2        -> dropping/open refuse:finish:E_FENCED stop
+dropping/open   cancel e=2           -> dropping/open refuse:begin:E_FENCED
+dropping/open   seal-ok              -> idle/open drop reply:cancel
+
+story sealed: the same; a newer run takes the slot
+idle/open       begin v=1            -> making/open make
+making/open     made                 -> filling/open reply:begin
+filling/open    copy-begun           -> filling/open
+filling/open    copied               -> filling/open
+filling/open    finish v=1           -> sealing/open seal
+sealing/open    seal-ok c=9          -> sealed/open reply:finish
+sealed/open     begin v=1            -> sealed/open reply:begin
+sealed/open     attach v=1           -> sealed/open attach
+sealed/open     offer v=1            -> sealed/open offer
+sealed/open     begin v=2 e=2        -> making/open drop make
+making/open     made                 -> filling/open reply:begin
+filling/open    copy-begun           -> filling/open
+filling/open    copied               -> filling/open
+filling/open    finish v=2 e=2       -> sealing/open seal
+sealing/open    seal-failed          -> broken/open refuse:finish:E_IO
+broken/open     begin v=3 e=3        -> making/open drop make
+
+story a slot of an earlier boot is checked: what comes meanwhile
+idle/open       was-sealed v=2 c=2   -> sealed/open
+sealed/open     ask_receipt v=2      -> checking/open check
+checking/open   begin v=2 n=0        -> checking/open reply:begin
+checking/open   holding v=2          -> checking/open holding
+checking/open   finish v=2           -> checking/open
+checking/open   load v=2             -> checking/open
+checking/open   ask_receipt v=2      -> checking/open
+checking/open   cancel               -> dropping/open refuse:finish:E_FENCED refuse:load:E_FENCED refuse:ask_receipt:E_FENCED stop
+dropping/open   seal-ok c=2          -> idle/open drop reply:cancel
+
+story a slot of an earlier boot is checked, and a newer run begins
+idle/open       was-sealed v=2 c=2   -> sealed/open
+sealed/open     ask_receipt v=2      -> checking/open check
+checking/open   begin v=3 e=2        -> dropping/open refuse:ask_receipt:E_FENCED stop
+dropping/open   seal-ok c=2          -> making/open drop make
+
+story cancelled when it is sealed
+idle/open       was-sealed v=2 c=2   -> sealed/open
+sealed/open     cancel               -> idle/open drop reply:cancel
+
+story said again while a hook runs
+idle/open       was-sealed v=2 c=2   -> sealed/open
+sealed/open     ask_receipt v=2      -> checking/open check
+checking/open   seal-ok c=2          -> sealed/open reply:ask_receipt
+sealed/open     pause                -> sealed/pausing hook-pause
+sealed/pausing  pause                -> sealed/pausing
+sealed/pausing  hook-ok              -> sealed/paused pause-applies lease reply:pause
+sealed/paused   swap v=2 c=2         -> sealed/swapping publish
+sealed/swapping swap v=2 c=2         -> sealed/swapping
+sealed/swapping resume               -> sealed/swapping
+
+story cancelled while it pauses
+idle/open       pause                -> idle/pausing hook-pause
+idle/pausing    cancel               -> idle/pausing
+idle/pausing    hook-ok              -> idle/resuming pause-applies lease reply:pause hook-resume

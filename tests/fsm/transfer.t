@@ -141,3 +141,104 @@ ask up                     -> ask
 ask held r=0               -> ask
 ask held r=1               -> ask
 ask held r=2               -> run holds0:255 holds1:255
+
+story nothing is asked yet: facts are kept, the rest is of an older admit
+wait grant b=0             -> wait
+wait ready b=0             -> wait
+wait moved b=0             -> wait
+wait ack b=0               -> wait failed0:0
+wait finished              -> wait
+wait seal                  -> wait
+wait up                    -> wait
+wait down                  -> wait
+wait commit-up             -> wait failed0
+wait digest b=0            -> wait
+wait placed                -> wait
+wait fault b=0             -> wait failed:0
+wait exclude e=1           -> wait sever1
+wait severed e=1           -> wait excluded1
+wait abort                 -> abort stop
+
+story engines are asked: the same
+wait opened                -> ask ask0 ask1 ask2
+ask opened                 -> ask
+ask grant b=0              -> ask
+ask ready b=0              -> ask
+ask moved b=0              -> ask
+ask ack b=0                -> ask failed0:0
+ask finished               -> ask
+ask seal                   -> ask
+ask up                     -> ask
+ask down                   -> ask
+ask commit-up              -> ask failed0
+ask digest b=0             -> ask
+ask severed e=1            -> ask
+ask abort                  -> abort stop
+
+story buckets move: what is told again
+wait run                   -> run
+run opened                 -> run
+run held r=0               -> run
+run commit-up              -> run
+run placed                 -> run
+run abort                  -> abort stop
+
+story all is sealed, and hashed once more: the same
+wait opened hash=1         -> verify hash
+verify opened hash=1       -> verify
+verify held r=0            -> verify
+verify grant b=0           -> verify
+verify ready b=0           -> verify
+verify moved b=0           -> verify
+verify ack b=0             -> verify failed0:0
+verify finished            -> verify
+verify seal                -> verify finish2
+verify up                  -> verify holds0:0 holds1:0
+verify down                -> verify
+verify commit-up           -> verify failed0
+verify digest b=0          -> verify
+verify placed              -> verify
+verify fault b=0           -> verify failed:0
+verify exclude e=1         -> verify sever1
+verify severed e=1         -> verify excluded1
+verify abort               -> abort stop
+
+story drained: the same
+wait opened hash=1         -> verify hash
+verify verified            -> done drained
+done opened hash=1         -> done
+done held r=0              -> done
+done grant b=0             -> done
+done ready b=0             -> done
+done moved b=0             -> done
+done ack b=0               -> done failed0:0
+done finished              -> done
+done seal                  -> done finish2
+done up                    -> done holds0:0 holds1:0
+done down                  -> done
+done digest b=0            -> done
+done placed                -> done
+done fault b=0             -> done failed:0
+done exclude e=1           -> done sever1
+done severed e=1           -> done excluded1
+done abort                 -> abort stop
+
+story aborted: deaf
+wait abort                 -> abort stop
+abort opened               -> abort
+abort up                   -> abort
+abort down                 -> abort
+abort commit-up            -> abort
+abort held r=0             -> abort
+abort ready b=0            -> abort
+abort digest b=0           -> abort
+abort moved b=0            -> abort
+abort ack b=0              -> abort
+abort seal                 -> abort
+abort finished             -> abort
+abort placed               -> abort
+abort fault b=0            -> abort
+abort exclude e=0          -> abort
+abort severed e=0          -> abort
+abort verified             -> abort
+abort abort                -> abort
