@@ -38,7 +38,8 @@
  *  7 an engine is not cancelled	 8 what is open is left open
  *  9 who is fenced off counts as home, though it lags
  * 10 an instance that saw nothing open does not look again with the lock
- * 11 one that goes on does not count on from who recovered its run */
+ * 11 one that goes on does not count on from who recovered its run
+ * 12 an aborted run's record replaces that of a decided version */
 #ifndef FAULT
 #define FAULT	0
 #endif
@@ -457,13 +458,19 @@ inline clear_attention(i)
 	attention[i].version = 0
 }
 
+/* What was decided is owed, whatever an undecided run leaves.  The registry
+ * keeps both records. */
 inline put_attention(i)
 {
-	attention[i].is = true;
-	attention[i].decided = !back;
-	attention[i].owner = who;
-	attention[i].epoch = epoch;
-	attention[i].version = goal
+	if
+	:: back && attention[i].decided && FAULT != 12
+	:: else ->
+		attention[i].is = true;
+		attention[i].decided = !back;
+		attention[i].owner = who;
+		attention[i].epoch = epoch;
+		attention[i].version = goal
+	fi
 }
 
 inline remove_open()
