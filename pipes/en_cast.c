@@ -33,7 +33,7 @@ struct http_cast {
 	struct mover *mover;
 	struct tcpstore_io *store;
 	struct loop_timer due, look;
-	const char *name;	/* the newest that it may be in */
+	const char *name; /* the newest that it may be in */
 	unsigned char id[NCCL_ID_SIZE];
 	bool has_id, is_wanted; /* the id */
 	bool has_ended;		/* its update */
@@ -313,10 +313,9 @@ static int judge(struct http_cast *c, const struct http_reply *r)
 	if (r->rc < 0)
 		return http_say(h, r->rc, "%s: %s", path, r->why);
 	http_cite(r, said);
-	return http_say(
-		h, r->status == 401 || r->status == 403 ? -E_PERM : -E_IO,
-		"%s: %s%s", path, said,
-		c->g.call == NC_BEGIN ? "; it may have to be restarted" : "");
+	return http_say(h, http_refusal(r->status), "%s: %s%s", path, said,
+			c->g.call == NC_BEGIN ? "; it may have to be restarted"
+					      : "");
 }
 
 static void on_reply(void *arg, const struct http_reply *r)

@@ -147,6 +147,8 @@ enum http_verdict { V_DONE, V_FAILED, V_LACKS, V_BUSY, V_UNKNOWN };
 /* en_http_judge.c.  rc and h->why say how it failed. */
 enum http_verdict http_judge(struct http_engine *h, const struct http_reply *r,
 			     int *rc);
+/* What a status that is no success stands for. */
+int http_refusal(long status);
 /* "400: BODY": its first bytes, as text that a message may carry. */
 void http_cite(const struct http_reply *r, char out[HTTP_CITED]);
 /* Of the operation at hand. */

@@ -434,6 +434,13 @@ static bool is_overloaded(long status)
 	return status == 429 || status == 503;
 }
 
+int http_refusal(long status)
+{
+	if (status == 401 || status == 403)
+		return -E_PERM;
+	return is_overloaded(status) ? -E_UNAVAIL : -E_IO;
+}
+
 static bool is_lacking(const struct http_row *row, long status)
 {
 	if (strcmp(row->method, "OPTIONS") == 0)
@@ -448,10 +455,7 @@ static enum http_verdict judge_bad(struct http_engine *h,
 {
 	bool gateway = r->status == 502 || r->status == 504;
 
-	if (r->status == 401 || r->status == 403)
-		*rc = -E_PERM;
-	if (is_overloaded(r->status))
-		*rc = -E_UNAVAIL;
+	*rc = http_refusal(r->status);
 	if (r->status >= 300 && r->status < 400) {
 		*rc = http_say(
 			h, -E_CONFIG,

@@ -52,7 +52,7 @@ static void load_body(const struct http_engine *h, struct jsonw *j)
 	jsonw_bool(j, "abort_all_requests", false);
 	jsonw_bool(j, "is_async", false);
 	jsonw_bool(j, "torch_empty_cache", false);
-	jsonw_bool(j, "keep_pause", false);
+	jsonw_bool(j, "keep_pause", true);
 	jsonw_bool(j, "recapture_cuda_graph", false);
 	jsonw_bool(j, "flush_cache", false);
 }

@@ -365,15 +365,23 @@ hand() {
 	assert_failure
 }
 
-@test "VF-10 cast: a vLLM that was restarted before the decision is not published" {
-	casting vllm a
+# Behind its load: of three looks, at the probe, before the load and after it.
+restarted_before_the_decision() {
+	casting "$1" a
 	publish 1
-	faults a "GET:/is_paused restart"
+	faults a "GET:/is_paused restart 3-3" "GET:/ready restart 3-3"
 	try 2
 	assert_equal "$status" 2
 	[[ "$stderr" == *"was it restarted"* ]]
 	run decided 2
 	assert_failure
+	# It is paused again, as it may not serve a version that it lacks.
+	run order '^a '
+	assert_line --index "$((${#lines[@]} - 1))" "a pause"
+}
+
+@test "VF-10 cast: a server that was restarted before the decision is not published" {
+	both restarted_before_the_decision
 }
 
 # refused CODE TEXT: untouched, and that is why.

@@ -117,6 +117,8 @@ is_closed() { [ -z "$(timeout 120 cat <&8 2>/dev/null)" ]; }
 
 # ---- make interop: PYTHONS are interpreters that have torch ----
 
+SLOW=900 # seconds: a store stands while torch is imported
+
 torches() {
 	[ -n "${INTEROP_PYTHONS:-}" ] || skip "make interop"
 	for PYTHON in $INTEROP_PYTHONS; do
@@ -131,15 +133,15 @@ torches() {
 
 # Of one server, then of the other; what they hear is compared.
 hear() {
-	timeout 100 "$PYTHON" "$SRC/tests/torchstore.py" talk 127.0.0.1 "$1"
+	timeout "$SLOW" "$PYTHON" "$SRC/tests/torchstore.py" talk 127.0.0.1 "$1"
 }
 
 same_talk() {
 	start theirs "$PYTHON" "$SRC/tests/torchstore.py" serve
-	wait_for test -s "$T/theirs.out"
+	WAIT_SECONDS=$SLOW wait_for test -s "$T/theirs.out"
 	hear "$(cat "$T/theirs.out")" >"$T/theirs"
 	stop theirs || true
-	store
+	store "${SLOW}000"
 	hear "$PORT" >"$T/ours"
 	stop store
 	sed 's/^/# /' "$T/ours" >&3
@@ -151,8 +153,8 @@ same_talk() {
 }
 
 workers_join() {
-	store 100000 /g/g//cuda//0 secret
-	timeout 100 "$PYTHON" "$SRC/tests/torchstore.py" join 127.0.0.1 \
+	store "${SLOW}000" /g/g//cuda//0 secret
+	timeout "$SLOW" "$PYTHON" "$SRC/tests/torchstore.py" join 127.0.0.1 \
 		"$PORT" 3 g g//cuda//0 >"$T/ranks"
 	stop store
 	printf '%s 736563726574\n' 1 2 3 | diff - <(sort "$T/ranks")
