@@ -74,24 +74,31 @@ source_movers() {
 	tr -s ' ' '\n' <"/proc/$transfer/task/$transfer/children"
 }
 
-# acked_in_wave N: a bucket was, by all workers of its engines.
+# acked_in_wave N BUCKET: it was, by all workers of its engines.
 acked_in_wave() {
-	grep -q "\"event\":\"acked\".*\"wave\":$1[,}]" "$(newest_run)/events"
+	grep -q "\"event\":\"acked\".*\"wave\":$1,\"bucket\":$2," \
+		"$(newest_run)/events"
 }
 
-@test "nccl: one rank's mover is killed: not published, and the next push heals" {
-	local movers
-
-	ranks r 2 1
-	workers_at a 2 4
-	CUDA_VISIBLE_DEVICES=6 worker b 0
-	CUDA_VISIBLE_DEVICES=7 WEIR_STANDIN_FAULT=broadcast-hang=3 worker b 1
-	fleet_of 2 a b
+# Worker 1 of engine b hangs in the last of its five buckets.
+hanging_push() {
+	look_at_new_runs
 	CUDA_VISIBLE_DEVICES=0,1 start push weir-push "${sources[@]}" \
 		--fleet "$T/fleet.yaml" --registry "$T/registry" \
-		--transport nccl --bucket-size 100KiB \
+		--transport nccl --bucket-size 1536 \
 		--max-inflight-engine-groups 1
-	wait_for acked_in_wave 1
+	wait_for acked_in_wave 1 3
+}
+
+@test "nccl: one rank's mover is killed: nothing is published; transfer is: all of it" {
+	local movers
+
+	pairs
+	workers_at a 2 4
+	CUDA_VISIBLE_DEVICES=6 worker b 0
+	CUDA_VISIBLE_DEVICES=7 WEIR_STANDIN_FAULT=broadcast-hang=6 worker b 1
+	fleet_of 2 a b
+	hanging_push
 	mapfile -t movers < <(source_movers)
 	assert_equal "${#movers[@]}" 2
 	kill -KILL "${movers[1]}"
@@ -101,9 +108,10 @@ acked_in_wave() {
 	run decided 1
 	assert_failure
 	assert_not_exist "$T/a.0/current"
-	stop b.1
-	CUDA_VISIBLE_DEVICES=7 worker b 1
-	gpush 0,1 nccl --bucket-size 100KiB >/dev/null 2>&1
+	# Another mover of b's has one bucket left, and does not hang in it.
+	hanging_push
+	kill -KILL "$(pid_in_run transfer.1)"
+	ends_with 0 push
 	all_hold r 2 a b
 }
 
@@ -118,18 +126,18 @@ refused() {
 
 	ranks r 2 1
 	workers_at a 1 4
+	fleet_of 2 a
 	for by in nccl cuda-ipc; do
-		fleet_of 2 a
 		run --separate-stderr gpush 4 "$by"
 		refused 69 "2 source ranks, each on a device of its own:" \
 			"there is no CUDA device 1: 1 can be seen"
-		fleet_of 1 a
-		run --separate-stderr gpush 0,1 "$by"
-		refused 78 "engine a: 1 worker, but 2 source ranks"
-		fleet_of 3 a
-		run --separate-stderr gpush 0,1 "$by"
-		refused 78 "engine a: 3 workers, but 2 source ranks"
 	done
+	fleet_of 1 a
+	run --separate-stderr gpush 0,1 nccl
+	refused 78 "engine a: 1 worker, but 2 source ranks"
+	fleet_of 3 a
+	run --separate-stderr gpush 0,1 cuda-ipc
+	refused 78 "engine a: 3 workers, but 2 source ranks"
 }
 
 # refused_later DEVICES TRANSPORT PATTERN: by an engine, and none is paused.
