@@ -161,8 +161,8 @@ copy_list() {
 }
 
 @test "device source: two ranks, one on each device, to two workers" {
-	engine w0 --name e
-	engine w1 --name e
+	CUDA_VISIBLE_DEVICES=1 engine w0 --name e
+	CUDA_VISIBLE_DEVICES=2 engine w1 --name e
 	cat >"$T/fleet.yaml" <<-END
 	engines:
 	  - name: e
@@ -181,6 +181,14 @@ copy_list() {
 	run jq -rs 'map(select(.event == "staged" and .stage == "plan").worker) |
 		join(" ")' "$(newest_run)/events"
 	assert_output "0 1"
+	# Each from its device to the worker that is there, too.
+	CUDA_VISIBLE_DEVICES=1,2 run --separate-stderr weir-push \
+		--source "gpu:$T/one/list.json" --source "gpu:$T/two/list.json" \
+		--fleet "$T/fleet.yaml" --registry "$T/registry" \
+		--transport cuda-ipc
+	assert_success
+	has w0 "$T/one/same"
+	has w1 "$T/two/same"
 }
 
 @test "IP-03 device source: found by UUID, however the processes count" {
