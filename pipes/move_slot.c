@@ -440,6 +440,14 @@ static void sock_ready(void *arg)
 
 /* ---- life ---- */
 
+/* What a consumer maps is left to the end of the process: cudaFree() of it is
+ * not defined. */
+static void free_slot(struct move_slot *m, struct devslot *s)
+{
+	if (s->memory && page_lock(&m->page, s->number) == 0)
+		gpu_free(s->memory);
+}
+
 static void stop(struct move_slot *m)
 {
 	if (m->page.p)
@@ -452,7 +460,7 @@ static void stop(struct move_slot *m)
 			gpu_host_free(m->chunk[i].p, m->chunk[i].is_pinned);
 	}
 	for (uint32_t i = 0; i < m->nslots; i++)
-		gpu_free(m->slot[i].memory);
+		free_slot(m, &m->slot[i]);
 	watchdog_clear();
 	/* The owner's lock until then: the next one finds the memory free. */
 	page_close(&m->page);
