@@ -99,7 +99,7 @@ print(",".join(alone))'
 }
 
 @test "cuda-ipc: routed experts are serial, below the ceiling; all else pipelines" {
-	local alone e l tensors=() m=model.layers
+	local alone by e l tensors=() m=model.layers
 
 	for l in 0 1 2; do
 		tensors+=("$m.$l.self_attn.q_proj.weight:U8:1000")
@@ -134,13 +134,15 @@ print(",".join(alone))'
 	assert_regex "$stderr" "exceeds --max-inflight-bytes"
 	run --separate-stderr ipush "$T/one" --expert-routing auto
 	one_line_error 64 "--expert-routing auto: not built yet"
-	# The same buckets again, by a transport that has no use for it.
-	look_at_new_runs
-	engine c
-	fleet a b c
-	weir-push --only c --registry "$T/registry" --fleet "$T/fleet.yaml"
-	holds c "$T/one"
-	run -0 weir-dump "$(newest_run)/plan.weir"
+	# The published buckets again, by this transport and by one that has no
+	# use for it.
+	for by in cuda-ipc host; do
+		weir-plan --only a --registry "$T/registry" --transport $by \
+			--fleet "$T/fleet.yaml" -o "$T/$by"
+	done
+	assert_equal "$(exclusive_in "$T/cuda-ipc")" "$alone"
+	run -0 weir-dump "$T/host"
+	assert_output --partial '"exclusive":false'
 	refute_output --partial '"exclusive":true'
 }
 
