@@ -11,12 +11,19 @@ load helpers
 
 REGISTRY_DIR=registry
 
-# checkpoint DIR [mkckpt OPTION]...
+# checkpoint DIR [mkckpt OPTION]...: once for all tests of a suite, and a copy
+# of it for each.
 checkpoint() {
-	local dir=$1
+	local dir=$1 made
 
 	shift
-	python3 "$SRC/tests/fixtures/mkckpt.py" "$@" "$dir" >/dev/null 2>&1
+	made="$BATS_FILE_TMPDIR/checkpoint $*"
+	if [ ! -e "$made" ]; then
+		python3 "$SRC/tests/fixtures/mkckpt.py" "$@" "$made.tmp" \
+			>/dev/null 2>&1
+		mv "$made.tmp" "$made"
+	fi
+	cp -rT "$made" "$dir"
 }
 
 # Engines end as an operator ends them, so that what they leave is a fault.
@@ -60,7 +67,7 @@ engine() {
 
 	shift
 	: >"$T/$name.ready"
-	start "$name" bash -c 'ready=$1; shift; exec "$@" 3>"$ready"' _ \
+	start "$name" sh -c 'ready=$1; shift; exec "$@" 3>"$ready"' _ \
 		"$T/$name.ready" weir-engine --name "$name" \
 		--store "$T/$name" --listen "ipc://$T/$name.sock" \
 		--ready-fd 3 "$@"
