@@ -44,7 +44,7 @@ int jsonflat_read(struct slice text, json_pair_fn *fn, void *ctx,
 		rc = json_end(&j);
 	if (rc < 0 && json_error(&j))
 		r.why = json_error(&j);
-	*why = r.why ? r.why : "it is refused";
+	*why = r.why;
 	json_release(&j);
 	buf_release(&r.key);
 	return rc;

@@ -12,7 +12,7 @@
 #include "jsonsax.h"
 
 /* 0; -E_DATA, not logged, with *why saying what is wrong with the text; or
- * what fn returned. */
+ * what fn returned, and NULL: it knows why. */
 int jsonflat_read(struct slice text, json_pair_fn *fn, void *ctx,
 		  const char **why);
 

@@ -23,6 +23,15 @@ struct diffing {
 
 /* ---- may it be a delta? ---- */
 
+/* By its mark, and under its own name: readers go by both. */
+static bool is_version(const struct vdir *d, const struct vdir_write *w,
+		       uint64_t version, const struct digest *content)
+{
+	return d->mark.version == version &&
+	       digest_eq(&d->mark.id.content, content) &&
+	       strcmp(d->mark.registry, w->registry) == 0;
+}
+
 /* Deltas from the base back to a full version; -1: they do not lead there. */
 static int64_t chain_length(const struct diffing *k)
 {
@@ -37,8 +46,7 @@ static int64_t chain_length(const struct diffing *k)
 		int rc = vdir_open(&d, path);
 
 		free(path);
-		if (rc < 0 || !digest_eq(&d.mark.id.content, &content) ||
-		    strcmp(d.mark.registry, k->w->registry) != 0)
+		if (rc < 0 || !is_version(&d, k->w, version, &content))
 			version = 0;
 		else if (!vdir_is_diff(&d))
 			return vdir_close(&d), n;
@@ -229,9 +237,8 @@ bool vdir_is_base(const struct vdir_write *w, const struct vdir_diff *c,
 	free(path);
 	if (!is)
 		return false;
-	is = digest_eq(&d.mark.id.content, c->content) &&
+	is = is_version(&d, w, c->base, c->content) &&
 	     digest_eq(&d.mark.id.structure, &w->plan->structure) &&
-	     strcmp(d.mark.registry, w->registry) == 0 &&
 	     vmark_is_from(d.fd, w->from, w->plan->nfiles);
 	*same = d.mark.id;
 	vdir_close(&d);

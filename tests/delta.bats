@@ -61,6 +61,100 @@ everything() {
 	done
 }
 
+# check_all OLD NEW: in every encoding, ours makes the new one of the old one.
+check_all() {
+	local e
+
+	for e in xor overwrite sparse auto; do
+		make_delta "$1" "$2" "$D/d.$e" 1 2 --delta-encoding "$e"
+		weir-delta apply -q "$D/d.$e" "$1" -o "$D/got.$e"
+		slime same "$2" "$D/got.$e"
+		weir-delta verify -q "$D/got.$e"
+	done
+	rm -r "$D"/d.* "$D"/got.*
+}
+
+@test "odd checkpoints: many tiny tensors, only empty ones, any name" {
+	# shellcheck disable=SC2046 # a list
+	mktensors "$D/tiny" $(seq -f 't%.0f:U8:1' 3000)
+	mkstep --part 0.4 "$D/tiny" "$D/tiny2"
+	check_all "$D/tiny" "$D/tiny2"
+	mktensors "$D/none" a:BF16:0 b:F32:0,7
+	cp -r "$D/none" "$D/none2"
+	check_all "$D/none" "$D/none2"
+	mktensors "$D/names" 模型.层:BF16:9 'naïve "quoted" \\ back:F32:3' \
+		' space ::F16:4' "$(printf '%0300d' 7):U8:5" ../x:U8:2 2>/dev/null ||
+		mktensors "$D/names" 模型.层:BF16:9 "$(printf '%0300d' 7):U8:5" \
+			../x:U8:2 'a b:F32:3'
+	mkstep --part 0.9 "$D/names" "$D/names2"
+	check_all "$D/names" "$D/names2"
+	slime diff "$D/names" "$D/names2" "$D/s" 1 2 overwrite
+	weir-delta apply -q "$D/s" "$D/names" --base-version 1
+	slime same "$D/names" "$D/names2"
+}
+
+@test "tensors in other shards than before: a delta says what they hold" {
+	mkckpt "$D/a" --size 300KiB --layers 2 --shards 3 --seed 1
+	mkckpt "$D/b" --size 300KiB --layers 2 --shards 2 --seed 1
+	mkstep --part 0.2 "$D/b" "$D/c"
+	slime same "$D/a" "$D/b"
+	check_all "$D/a" "$D/c"
+}
+
+@test "an index with more than we know is read" {
+	cp -r "$C/d2" "$D/d"
+	cp -r "$C/v1" "$D/got"
+	"$PYTHON" - "$D/d/model.safetensors.index.json" <<-'PY'
+		import json, sys
+		with open(sys.argv[1]) as f:
+		    index = json.load(f)
+		index["metadata"].update(note="x", total_size=7, more={"a": [1, None]})
+		with open(sys.argv[1], "w") as f:
+		    json.dump(index, f)
+	PY
+	weir-delta apply -q "$D/d" "$D/got"
+	slime same "$D/got" "$C/v2"
+	sed -i '1s/{/{"extra":[],/' "$D/d/model.safetensors.index.json"
+	refuses 65 'unknown key "extra"' weir-delta apply "$D/d" "$C/v1"
+}
+
+@test "a mark edited by hand is refused, or found by digest" {
+	cp -r "$C/v1" "$D/base"
+	weir-delta apply -q "$C/d2" "$D/base"
+	mark=$D/base/.weir-version
+	cp "$mark" "$T/mark"
+	sed -i 's/"version":2/"version":1/' "$mark"
+	run --separate-stderr weir-delta apply "$C/d2" "$D/base"
+	[ "$status" -eq 65 ]
+	assert_regex "$stderr" 'local base differs'
+	sed 's/"tensors":"./"tensors":"0/; s/"tensors":"00/"tensors":"01/' \
+		"$T/mark" >"$mark"
+	refuses 65 'local base differs' weir-delta apply "$C/d3" "$D/base"
+	for edit in 's/"kind":"[a-z]*"//' 's/"end":.*/"end":999}/' '$d' \
+		's/"version":2/"version":-2/' 's/"content"/"contents"/' \
+		'1s/.*/[]/' '1s/^/{"end":0}\n/'; do
+		sed "$edit" "$T/mark" >"$mark"
+		refuses 65 '.weir-version: ' weir-delta apply "$C/d3" "$D/base"
+	done
+	: >"$mark"
+	refuses 65 '.weir-version: ' weir-delta apply "$C/d3" "$D/base"
+	cp "$T/mark" "$mark"
+	weir-delta apply -q "$C/d3" "$D/base"
+	slime same "$D/base" "$C/v3"
+}
+
+@test "a shard with two names: apply writes into neither" {
+	cp -r "$C/v1" "$D/base"
+	for file in "$D/base"/*.safetensors; do
+		ln "$file" "$D/$(basename "$file").link"
+	done
+	weir-delta apply -q "$C/d2" "$D/base"
+	slime same "$D/base" "$C/v2"
+	for file in "$C/v1"/*.safetensors; do
+		cmp "$file" "$D/$(basename "$file").link"
+	done
+}
+
 @test "a tensor of which all changed: too many points to keep, no use for sparse" {
 	mktensors "$D/a" w:U8:4000000
 	mkstep --part 1 "$D/a" "$D/b"

@@ -219,6 +219,12 @@ static int count_pairs(void *ctx, struct slice key, struct slice value)
 	return 0;
 }
 
+static int refuse_pair(void *ctx, struct slice key, struct slice value)
+{
+	(void)ctx, (void)key, (void)value;
+	return -E_PERM;
+}
+
 static void test_jsonflat(void)
 {
 	const char *why;
@@ -235,6 +241,9 @@ static void test_jsonflat(void)
 	eq_str(why, "no object", "why");
 	eq_i64(jsonflat_read(SLICE("{\"a\":1"), count_pairs, &n, &why), -E_DATA,
 	       "its end is missing");
+	eq_i64(jsonflat_read(SLICE("{\"a\":1}"), refuse_pair, NULL, &why),
+	       -E_PERM, "a member that is refused");
+	ok(!why, "by who asked");
 }
 
 int main(void)

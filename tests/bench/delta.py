@@ -8,6 +8,23 @@ XXH3 and writing, each timed alone over the same bytes with the same threads
 (delta_limit.c); beside apply, the Python reader of the same files with as
 many threads, which patches in place and syncs nothing.  Medians; rounds are
 interleaved.
+
+What can be had.  In memory every part is work of the same cores, and so they
+add up: reading both versions, hashing, comparing and packing cannot take less
+than "its parts in turn" shows, where each is timed alone with all cores and
+nothing is read twice.  diff and apply read and write each byte once, in pieces
+that stay in the L2 cache; what of the sum is left over is comparing, xor and
+what the cache does not hide.  The bound of the slowest part can be met where
+one part is most of the sum: nothing or all changed, xor.  Nor can apply be
+twice as fast as a reader that patches in place: that writes the pages that
+change, apply writes every page of a new file, since the base is not touched,
+and writing, or with many changes unpacking, which both must do, takes more
+than half of the reader's time.  Beside "with a copy" the reader's base
+survives as well.
+
+Unchanged: on a disk a time tells that nobody wrote (still.h), and nothing is
+read: what is left is what any push costs, and a version of a megabyte costs
+the same.  In memory no time tells, and all is read.
 """
 
 import json
@@ -75,15 +92,16 @@ def largest_tensor(directory):
 
 
 def reader(b, py, delta, old):
-    """Seconds of the Python reader without its start."""
-    got = f"{b.dir}/py"
+    """Seconds of the Python reader without its start; and of the copy."""
+    got, before = f"{b.dir}/py", time.monotonic()
     shutil.copytree(old, got)
+    copy = time.monotonic() - before
     code = ("import sys, time; sys.path.insert(0, sys.argv[1]); "
             "import slimedelta; t = time.monotonic(); "
             "slimedelta.apply(*sys.argv[2:]); print(time.monotonic() - t)")
     text = timed(b, py, "-c", code, TESTS, delta, got, str(os.cpu_count()))[1]
     shutil.rmtree(got)
-    return float(text)
+    return float(text), copy
 
 
 class Case:
@@ -96,8 +114,8 @@ class Case:
         if not os.path.exists(self.new):
             timed(b, py, f"{TESTS}/fixtures/mkstep.py", "--part", str(part),
                   old, self.new)
-        self.took = {k: [] for k in ("diff", "apply", "python", "pack",
-                                     "unpack")}
+        self.took = {k: [] for k in ("diff", "apply", "python", "copied",
+                                     "pack", "packs", "unpack", "unpacks")}
 
     def make(self, out):
         took, _, self.peak = timed(
@@ -112,13 +130,18 @@ class Case:
         self.stored = size_of(d)
         t = limits(b, self.old, self.new, d, self.top)
         self.took["pack"].append(max(t["read"], t["pack"], t["hash"]))
+        self.took["packs"].append(t["read"] + t["pack"] + t["hash"])
         self.took["unpack"].append(max(t["old"], t["unpack"], t["hash"],
                                        t["write"]))
+        self.took["unpacks"].append(t["old"] + t["unpack"] + 2 * t["hash"] +
+                                    t["write"])
         self.took["apply"].append(timed(
             b, b.program("weir-delta"), "apply", d, self.old, "-o", got)[0])
         shutil.rmtree(got)
         if self.encoding != "auto" and self.stored and not self.on_disk:
-            self.took["python"].append(reader(b, self.py, d, self.old))
+            took, copy = reader(b, self.py, d, self.old)
+            self.took["python"].append(took)
+            self.took["copied"].append(took + copy)
             self.other = self.described()
         shutil.rmtree(d)
 
@@ -136,11 +159,17 @@ class Case:
         if not self.on_disk:
             b.row(f"diff {self.name}, s", m["diff"], "slowest part",
                   m["pack"], 0.85, at_least=True)
+            b.row(f"diff {self.name}, s", m["diff"], "its parts in turn",
+                  m["packs"], at_least=True)
         b.row(f"apply {self.name}, s", m["apply"], "slowest part",
               m["unpack"], 0.85, at_least=True)
+        b.row(f"apply {self.name}, s", m["apply"], "its parts in turn",
+              m["unpacks"], at_least=True)
         if "python" in m:
             b.row(f"apply {self.name}, s", m["apply"], "Python reader",
                   m["python"], 2, at_least=True)
+            b.row(f"apply {self.name}, s", m["apply"],
+                  "Python reader with a copy", m["copied"], at_least=True)
             b.row(f"bytes {self.name}", self.stored, "the description's",
                   self.other, 1.02)
         if self.part == 1:
@@ -149,25 +178,41 @@ class Case:
                   os.cpu_count() * largest_tensor(self.old) + FILE, 1)
 
 
-def unchanged(b, source):
-    """A push of what is published already, under a new number."""
-    place = f"{b.dir}/versions"
+def unchanged(b, source, top):
+    """Seconds of pushes of what is published already, under new numbers; of
+    reading it once; and the bytes of the last directory."""
+    place = f"{top}/versions"
     by = ("--transport", "delta", "--disk-dir", place)
     took, read = [], []
     os.mkdir(place)
-    b.start_engines(1)
+    b.start_engines(1, on=top)
+    # The second is read by the engine, which learns what it may link.
     b.push(source, *by)
-    for n in range(b.rounds(3)):
+    b.push(source, *by)
+    for n in range(b.rounds(5, 3)):
         took.append(b.push(source, *by).total())
         read.append(timed(b, b.program("weir-delta"), "verify",
                           f"{place}/weight_v000001")[0])
     b.stop_engines(drop=True)
-    made = f"{place}/weight_v{n + 2:06}"
-    b.row("push by delta, unchanged, s", bench.median(took),
-          "reading it once", bench.median(read))
-    b.row("its bytes", sum(e.stat().st_size for e in os.scandir(made)),
-          "bytes allowed", SMALL, 1)
+    made = f"{place}/weight_v{n + 3:06}"
+    size = sum(e.stat().st_size for e in os.scandir(made))
     shutil.rmtree(place)
+    shutil.rmtree(b.registry)
+    return bench.median(took), bench.median(read), size
+
+
+def rows_of_unchanged(b, size, in_memory):
+    large, small = b.checkpoint("large", size), b.checkpoint("small",
+                                                             bench.MIB)
+    took, read, made = unchanged(b, large, b.disk)
+    least = unchanged(b, small, b.disk)[0]
+    b.row("push by delta, unchanged, s", took, "the same of 1 MiB", least, 1.5)
+    b.row("push by delta, unchanged, s", took, "reading it once", read)
+    b.row("its bytes", made, "bytes allowed", SMALL, 1)
+    shutil.rmtree(large)
+    took, read, _ = unchanged(b, in_memory, b.dir)
+    b.row("push by delta, unchanged, in memory, s", took, "reading it once",
+          read)
 
 
 def table(b):
@@ -176,7 +221,7 @@ def table(b):
     subprocess.run([py, bench.MKCKPT, "--size", f"{size >> 20}MiB",
                     "--shards", "4", old], check=True,
                    stderr=subprocess.DEVNULL)
-    unchanged(b, old)
+    rows_of_unchanged(b, size, old)
     for part in PARTS:
         cases = [Case(b, py, old, part, e)
                  for e in ("xor", "overwrite", "auto")
