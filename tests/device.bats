@@ -509,12 +509,21 @@ hashed_there() {
 	skip_if_sanitized
 	"$SRC/tests/gpu/pack" "$BUILD" "$T/pack.tar.gz" 2>&1
 	tar -C "$T" -xzf "$T/pack.tar.gz"
-	run env WEIR_GPU_MIB=16 WEIR_GPU_VERSIONS=5 \
+	run env -i PATH=/usr/bin:/bin LD_LIBRARY_PATH="$LD_LIBRARY_PATH" \
+		TMPDIR="$TMPDIR" WEIR_GPU_MIB=16 WEIR_GPU_VERSIONS=5 \
 		"$T/weir-gpu/run" "$T/figures.json"
 	assert_success
 	assert_line --index 0 --partial "STAND-INS: "
+	assert_line --index 1 --partial '"nccl": '
+	assert_line --partial "ok: NCCL, a group of one rank: formed, broadcast"
 	assert_line "ok: CUDA IPC between processes: every byte"
-	refute_output --partial FAILED
+	assert_line --regexp "^ok: 5 versions of 5: no memory"
+	assert_line "ok: memory: no more than slot, credit and contexts"
+	for figure in swap_pause_us h2d_pipeline_gbps cuda_ipc_gbps hash_gbps \
+		transport_cuda_ipc_gbps transport_nccl_gbps; do
+		assert_line "figure: $figure: not run on a device"
+	done
+	refute_output --regexp "FAILED|missed"
 	assert_not_exist "$T/figures.json"
 	export WEIR_STANDIN_FAULT=no-device
 	run "$T/weir-gpu/run" "$T/figures.json"
