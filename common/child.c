@@ -14,7 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LOOK_MS 100 /* between two looks at the cancel flag */
+#define LOOK_MS 100   /* between two looks at the cancel flag */
+#define STEP_READS 32 /* twice what a pipe holds */
 
 /*
  * Stdin is a pipe that ends with us, however we end.  Somebody in the session
@@ -111,12 +112,13 @@ static void add_text(struct child *c, const char *p, size_t n)
 	}
 }
 
+/* Not all there is: who prints without end must not hold us. */
 static void read_output(struct child *c)
 {
 	char chunk[4096];
 	ssize_t n;
 
-	while (c->out_fd >= 0) {
+	for (int i = 0; i < STEP_READS && c->out_fd >= 0; i++) {
 		n = read(c->out_fd, chunk, sizeof chunk);
 		if (n < 0 && errno == EINTR)
 			continue;

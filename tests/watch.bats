@@ -110,6 +110,9 @@ ends_after_term() {
 	assert_equal "$(cat "$T/env")" 1
 	watch --once --since 0 --exec 'sleep 60' --exec-timeout 100ms
 	assert_equal "$status" 75
+	watch --once --since 0 --exec 'yes' --exec-timeout 100ms
+	assert_equal "$status" 75
+	[[ "$stderr" == *"--exec did not end within 100 ms"* ]]
 }
 
 @test "watch: its end ends its command" {
