@@ -20,9 +20,10 @@
 #define READER_GONE 1 /* not negative: no failure */
 #define LINE_MAX_BYTES (1u << 20)
 #define CHUNK 65536u /* bytes read, and written, at once */
-#define FOLLOW_WAKE_MS                                        \
-	500 /* a stage may end without touching the directory \
-	     */
+#define STDIN "standard input"
+#define STDIN_MAX (1u << 30) /* bytes of records: all are held */
+/* A stage may end without touching the directory. */
+#define FOLLOW_WAKE_MS 500
 
 static const struct opt dump_rows[] = {
 	{ .name = "follow",
@@ -47,7 +48,7 @@ static const struct opt dump_rows[] = {
 const struct opt_spec dump_spec = {
 	.program = "weir-dump",
 	.summary = "print plans, runs and records as JSON lines",
-	.args = "[FILE]...",
+	.args = "[FILE|-]...",
 	.max_args = UINT32_MAX,
 	.opts = dump_rows,
 	.nopts = COUNT(dump_rows),
@@ -174,20 +175,28 @@ static int put_lines(struct lines *l)
 	return rc < 0 ? rc : end;
 }
 
-/* To the end of the file as it is now. */
+/* A count, or 0 at the end of the file as it is now. */
+static ssize_t read_more(struct lines *l)
+{
+	ssize_t n;
+
+	do
+		n = read(l->fd, buf_reserve(&l->pending, CHUNK), CHUNK);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return log_errno(E_IO, "read %s", l->name);
+	l->pending.n += (size_t)n;
+	return n;
+}
+
 static int pass_lines(struct lines *l)
 {
 	for (;;) {
-		ssize_t n = read(l->fd, buf_reserve(&l->pending, CHUNK), CHUNK);
+		ssize_t n = read_more(l);
 		int rc;
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return log_errno(E_IO, "read %s", l->name);
-		if (n == 0)
-			return 0;
-		l->pending.n += (size_t)n;
+		if (n <= 0)
+			return (int)n;
 		rc = put_lines(l);
 		if (rc != 0)
 			return rc;
@@ -327,7 +336,24 @@ static int dump_run_dir(const struct dump_conf *conf, const char *path)
 
 /* ---- what is it? ---- */
 
-/* Its first bytes, to tell records from lines. */
+enum what { RECORDS, LINES, NEITHER };
+
+static enum what what_is(struct slice start)
+{
+	static const struct slice magic = SLICE_INIT(RECFILE_MAGIC);
+
+	if (start.n >= magic.n && memcmp(start.p, magic.p, magic.n) == 0)
+		return RECORDS;
+	return start.n == 0 || start.p[0] == '{' ? LINES : NEITHER;
+}
+
+static int is_neither(const char *name)
+{
+	return log_error(E_DATA, "%s: neither records of weir nor JSON lines",
+			 name);
+}
+
+/* Its first bytes. */
 static int read_start(const char *path, char *p, size_t n, size_t *got)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -347,25 +373,84 @@ static int read_start(const char *path, char *p, size_t n, size_t *got)
 
 static int dump_file(const struct dump_conf *conf, const char *path)
 {
-	static const char magic[] = RECFILE_MAGIC;
-	char start[sizeof magic - 1];
+	char start[sizeof RECFILE_MAGIC - 1];
 	size_t n = 0;
 	int rc = read_start(path, start, sizeof start, &n);
 
 	if (rc < 0)
 		return rc;
-	if (n == sizeof start && memcmp(start, magic, n) == 0)
+	switch (what_is((struct slice){ start, n })) {
+	case RECORDS:
 		return dump_records(conf, path);
-	if (n == 0 || start[0] == '{')
+	case LINES:
 		return dump_lines(path);
-	return log_error(E_DATA, "%s: neither records of weir nor JSON lines",
-			 path);
+	default:
+		return is_neither(path);
+	}
+}
+
+/* ---- standard input ---- */
+
+/* At least n bytes, or all that there are. */
+static int read_at_least(struct lines *l, size_t n)
+{
+	ssize_t got = 1;
+
+	while (l->pending.n < n && got > 0)
+		got = read_more(l);
+	return got < 0 ? (int)got : 0;
+}
+
+static int pass_records(const struct dump_conf *conf, struct lines *l)
+{
+	struct rec_reader r;
+	int rc = read_at_least(l, (size_t)STDIN_MAX + 1);
+
+	if (rc == 0 && l->pending.n > STDIN_MAX)
+		rc = log_error(E_DATA, "%s: more than %u bytes of records",
+			       l->name, STDIN_MAX);
+	if (rc == 0)
+		rc = rec_open_take(&r, l->name, &l->pending);
+	if (rc < 0)
+		return rc;
+	rc = put_records(conf, &r);
+	rec_close(&r);
+	return rc;
+}
+
+static int pass_stdin(const struct dump_conf *conf, struct lines *l)
+{
+	int rc = read_at_least(l, sizeof RECFILE_MAGIC - 1);
+
+	if (rc < 0)
+		return rc;
+	switch (what_is(buf_slice(&l->pending))) {
+	case RECORDS:
+		return pass_records(conf, l);
+	case LINES:
+		rc = put_lines(l);
+		return rc == 0 ? pass_lines(l) : rc;
+	default:
+		return is_neither(l->name);
+	}
+}
+
+static int dump_stdin(const struct dump_conf *conf)
+{
+	struct lines l = { .name = STDIN };
+
+	l.fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	if (l.fd < 0)
+		return log_errno(E_IO, "read " STDIN);
+	return end_lines(&l, pass_stdin(conf, &l));
 }
 
 static int dump_path(const struct dump_conf *conf, const char *path)
 {
 	struct stat st;
 
+	if (strcmp(path, "-") == 0)
+		return dump_stdin(conf);
 	if (stat(path, &st) < 0)
 		return log_errno(E_IO, "open %s", path);
 	if (S_ISDIR(st.st_mode))

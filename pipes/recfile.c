@@ -68,20 +68,25 @@ static int check_magic(struct rec_reader *r)
 	return 0;
 }
 
+int rec_open_take(struct rec_reader *r, const char *name, struct buf *content)
+{
+	*r = (struct rec_reader){ .name = xstrdup(name), .own = *content };
+	*content = (struct buf){ 0 };
+	r->all = buf_slice(&r->own);
+	return check_magic(r);
+}
+
 int rec_open(struct rec_reader *r, int dirfd, const char *name, size_t max)
 {
 	char where[IO_WHERE_MAX];
-	int rc;
+	struct buf content = { 0 };
+	int rc = io_read_file(dirfd, name, max, &content);
 
 	*r = (struct rec_reader){ 0 };
-	rc = io_read_file(dirfd, name, max, &r->own);
-	if (rc < 0) {
-		buf_release(&r->own);
-		return rc;
-	}
-	r->name = xstrdup(io_where(dirfd, name, where));
-	r->all = buf_slice(&r->own);
-	return check_magic(r);
+	if (rc >= 0)
+		return rec_open_take(r, io_where(dirfd, name, where), &content);
+	buf_release(&content);
+	return rc;
 }
 
 static int map(struct rec_reader *r, int fd)

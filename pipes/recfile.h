@@ -34,6 +34,8 @@ struct rec_reader {
 int rec_open(struct rec_reader *r, int dirfd, const char *name, size_t max);
 /* Maps instead of reading (large plans cost no anonymous memory). */
 int rec_open_map(struct rec_reader *r, int dirfd, const char *name);
+/* What was read already. */
+int rec_open_take(struct rec_reader *r, const char *name, struct buf *content);
 void rec_close(struct rec_reader *r);
 /* 1, or 0 at the end.  frame borrows the file. */
 int rec_next_frame(struct rec_reader *r, struct slice *frame);

@@ -81,6 +81,38 @@ make_run() {
 	assert_output ""
 }
 
+# given FILE: by a pipe
+given() { run --separate-stderr bash -c 'cat "$1" | weir-dump -' - "$1"; }
+
+@test "a filter: records and lines from standard input" {
+	"$BUILD/tests/unit_msg" --records >"$T/rec"
+	given "$T/rec"
+	assert_success
+	assert_equal "$output" "$(weir-dump "$T/rec")"
+	run --separate-stderr weir-dump - <"$T/rec"
+	assert_equal "$output" "$(weir-dump "$T/rec")"
+	head -c -1 "$T/rec" >"$T/torn"
+	given "$T/torn"
+	assert_equal "$status" 65
+	[[ "$stderr" == *"standard input: record at byte "*torn* ]]
+	echo '{}' >"$T/lines"
+	given "$T/lines"
+	assert_success
+	assert_output '{}'
+	printf '{"a":"%0100000d"}\n{"b":1}\n' 0 >"$T/lines"
+	given "$T/lines"
+	assert_success
+	assert_equal "$output" "$(cat "$T/lines")"
+	given /dev/null
+	assert_success
+	assert_output ""
+	echo hello >"$T/text"
+	given "$T/text"
+	one_line_error 65 "standard input: neither"
+	run --separate-stderr weir-dump - "$T/none" </dev/null
+	one_line_error 66 "$T/none"
+}
+
 @test "lines pass as they are, and are checked" {
 	printf '{"a": 1}\n{"b":"\\u00e9"}\n' >"$T/ledger"
 	run --separate-stderr weir-dump "$T/ledger"
