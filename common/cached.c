@@ -1,8 +1,10 @@
 #include "cached.h"
 
 #include <errno.h>
+#include <linux/magic.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 
 static bool is_resident(int fd, uint64_t off)
 {
@@ -21,4 +23,11 @@ bool cached_is_warm(int fd, uint64_t off, uint64_t n)
 		if (!is_resident(fd, off + (n - 1) / CACHED_SAMPLES * i))
 			return false;
 	return is_resident(fd, off + n - 1);
+}
+
+bool cached_is_tmpfs(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
 }

@@ -1,28 +1,20 @@
 #include "window.h"
 #include "buf.h"
+#include "cached.h"
 #include "err.h"
 
 #include <errno.h>
-#include <linux/magic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 /* A multiple of every page size, so that a window may start there. */
 #define GRAIN ((uint64_t)2 << 20)
 
-static bool is_on_tmpfs(int fd)
-{
-	struct statfs fs;
-
-	return fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
-}
-
 void window_init(struct window *w, int fd, uint64_t size, enum window_how how)
 {
 	if (how == WINDOW_AUTO)
-		how = is_on_tmpfs(fd) ? WINDOW_BUFFERED : WINDOW_MAPPED;
+		how = cached_is_tmpfs(fd) ? WINDOW_BUFFERED : WINDOW_MAPPED;
 	*w = (struct window){
 		.fd = fd,
 		.size = size,

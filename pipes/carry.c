@@ -1,5 +1,6 @@
 #include "pipes/carry.h"
 #include "common/buf.h"
+#include "common/cached.h"
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
@@ -9,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -44,19 +44,12 @@ static int make_clone(int dirfd, const char *name, int from)
 	return -E_AGAIN;
 }
 
-static bool is_in_memory(int dirfd)
-{
-	struct statfs fs;
-
-	return fstatfs(dirfd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
-}
-
 int carry_check_room(int dirfd, const char *name, uint64_t need)
 {
 	struct statfs fs;
 	uint64_t have;
 
-	if (!is_in_memory(dirfd) || fstatfs(dirfd, &fs) < 0 || !fs.f_blocks)
+	if (!cached_is_tmpfs(dirfd) || fstatfs(dirfd, &fs) < 0 || !fs.f_blocks)
 		return 0;
 	have = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
 	if (need <= have)
@@ -83,7 +76,7 @@ static int make_room(int dirfd, const char *name, uint64_t size)
 	struct slotfile f;
 	int rc, fd;
 
-	if (is_in_memory(dirfd))
+	if (cached_is_tmpfs(dirfd))
 		return make_hollow(dirfd, name, size);
 	rc = slotfile_create(&f, dirfd, name, size);
 	if (rc < 0)
