@@ -39,7 +39,8 @@
  * guard, or piece by piece.  Space: one shard more while it is rewritten (its
  * new size), no second model: the file that a shard was received in becomes
  * that of the next, if it is large enough, since fresh pages cost more than
- * the conversion.  A slot that this failed in or was killed in is good for
+ * the conversion; the last one's pages, on tmpfs, are given back as they are
+ * read.  A slot that this failed in or was killed in is good for
  * nothing but to be dropped.
  */
 #ifndef WEIR_QUANT_H

@@ -1,4 +1,5 @@
 #include "pipes/quant_part.h"
+#include "common/cached.h"
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/io.h"
@@ -18,6 +19,7 @@
 
 #define TMP_NAME ".weir-fp8"	 /* the new file, until it is whole */
 #define OLD_NAME ".weir-fp8.old" /* a received one that is used again */
+#define PAGE 4096u		 /* or a part of one */
 #define ALIGN 8			 /* of the data's start */
 #define CAUSE_MAX 256
 
@@ -43,7 +45,8 @@ struct shard {
 	uint32_t n;
 	uint64_t data_start; /* of the new file */
 	uint64_t data_bytes;
-	bool is_long; /* it has pages of a longer one, to be given back */
+	bool is_long;  /* it has pages of a longer one, to be given back */
+	bool is_eaten; /* the received one's pages go as they are read */
 
 	pthread_mutex_t lock; /* guards all below */
 	uint32_t next;	      /* in out */
@@ -52,7 +55,8 @@ struct shard {
 	char cause[CAUSE_MAX];
 };
 
-/* A piece of a tensor, for one thread. */
+/* A piece of a tensor, for one thread: of CODES, rows of blocks in which it
+ * does one part after the other. */
 struct piece_of {
 	const struct out *o;
 	uint64_t row, col;
@@ -241,8 +245,8 @@ static bool cut(struct shard *s, const struct out *o, struct piece_of *p)
 		return false;
 	*p = (struct piece_of){ .o = o, .row = s->row, .col = s->col };
 	p->rows = at_most(rows - s->row, FP8_BLOCK);
-	p->cols = at_most(cols - s->col,
-			  o->what == CODES ? piece_cols(o) : QUANT_READ);
+	p->cols = o->what == CODES ? (size_t)cols
+				   : at_most(cols - s->col, QUANT_READ);
 	s->col += p->cols;
 	if (s->col == cols) {
 		s->row += p->rows;
@@ -390,7 +394,8 @@ static int guarded(const struct shard *s, const struct piece_of *p,
 	return c->rc < 0 ? not_finite(s, p, &c->part) : 0;
 }
 
-static int quantise(const struct shard *s, const struct piece_of *p, char *box)
+static int quantise_part(const struct shard *s, const struct piece_of *p,
+			 char *box)
 {
 	float scale[QUANT_READ / FP8_BLOCK / FP8_BLOCK / sizeof(uint16_t)];
 	uint64_t width = fp8_blocks(st_shape(&s->st, p->o->t)[1]);
@@ -414,6 +419,33 @@ static int quantise(const struct shard *s, const struct piece_of *p, char *box)
 		   p->o->scales + block * sizeof scale[0]);
 }
 
+static int quantise(const struct shard *s, const struct piece_of *p, char *box)
+{
+	struct piece_of part = *p;
+	int rc = 0;
+
+	for (; part.col < p->cols && rc >= 0; part.col += part.cols) {
+		part.cols = at_most(p->cols - part.col, piece_cols(p->o));
+		rc = quantise_part(s, &part, box);
+	}
+	return rc;
+}
+
+/* Nobody reads it again.  What fails is given back with the file. */
+static void give_back(const struct shard *s, const struct piece_of *p)
+{
+	size_t size = p->o->what == CODES ? fp8_size(p->o->from) : 1;
+	uint64_t width = p->o->what == CODES ? p->cols : 0;
+	uint64_t at = s->st.data_start + p->o->t->begin +
+		      (p->row * width + p->col) * size;
+	uint64_t from = (at + PAGE - 1) / PAGE * PAGE;
+	uint64_t end = (at + p->rows * p->cols * size) / PAGE * PAGE;
+
+	if (end > from)
+		fallocate(s->in.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			  (off_t)from, (off_t)(end - from));
+}
+
 /* In each thread, until nothing is left or one of them failed. */
 static void work(struct shard *s)
 {
@@ -427,6 +459,8 @@ static void work(struct shard *s)
 
 		if (rc < 0)
 			fail(s, rc);
+		else if (s->is_eaten)
+			give_back(s, &p);
 	}
 	log_quiet_thread(quiet);
 	free(box);
@@ -593,6 +627,20 @@ static int rewrite(struct shard *s, struct slotfile *received)
 	return rc;
 }
 
+/* No shard comes that could use its pages.  To free all of them at the end
+ * would take one core as long as a third of the numbers.  On a disk a hole is
+ * a change to the file system. */
+static bool is_last_in_memory(const struct shard *s)
+{
+	const struct quant *q = s->a->q;
+
+	for (const struct store_file *f = s->file + 1; f < q->file + q->nfiles;
+	     f++)
+		if (f->kind == FILE_SHARD)
+			return false;
+	return s->in.map && cached_is_tmpfs(s->in.fd);
+}
+
 /* The slot's own descriptor and map, if it still has them. */
 static int open_received(struct shard *s, const struct slotfile *received)
 {
@@ -629,6 +677,7 @@ int quant_shard(struct quant_all *a, uint32_t i)
 		list(&s);
 		place(&s);
 		tell(&s, i);
+		s.is_eaten = is_last_in_memory(&s);
 		rc = rewrite(&s, received);
 	}
 	st_release(&s.st);

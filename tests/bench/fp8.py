@@ -7,7 +7,7 @@ config (fp8_limit): into maps of new files, by pwrite, and, to inform, into
 pages that are touched already, so that nothing is stored.  A ratio is the bare
 loop's time / weir's; the bound is for the fastest that stores its result.
 A received shard's pages are used for the next one, which a single shard has
-not: all its pages are fresh, and the received ones must be given back.
+not: all its pages are fresh, and the received ones are given back meanwhile.
 """
 
 import os
