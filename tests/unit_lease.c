@@ -2,8 +2,10 @@
 #include "tests/tap.h"
 
 #include "common/cached.h"
+#include "common/clock.h"
 #include "common/err.h"
 #include "common/lease.h"
+#include "common/still.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -78,10 +80,63 @@ static void test_cached(void)
 	free(p);
 }
 
+static void test_still_in_memory(void)
+{
+	int rw = memory_file("x", 1), ro = again(rw, O_RDONLY);
+	struct still s;
+
+	close(rw);
+	eq_i64(lease_take(ro), 0, "leased");
+	ok(!still_look(ro, &s), "in memory no time tells");
+	close(ro);
+}
+
+static void test_still_times(void)
+{
+	int64_t now = clock_wall_ms() * 1000000;
+	struct still s = { 1, 2, 3, 4, 5 }, other = s;
+
+	ok(still_is_past(&s), "long ago");
+	s.ctime_ns = now + 5 * INT64_C(1000000000);
+	ok(!still_is_past(&s), "a clock that was set back");
+	s = other;
+	s.mtime_ns = now + 1000000;
+	ok(!still_is_past(&s), "just now");
+	s = other;
+	ok(still_same(&s, &other), "the same");
+	other.ctime_ns++;
+	ok(!still_same(&s, &other), "another time of change");
+	other = s;
+	other.ino++;
+	ok(!still_same(&s, &other), "another file");
+}
+
+static void test_still(int rw)
+{
+	int ro = again(rw, O_RDONLY);
+	struct still before, after;
+
+	close(rw);
+	ok(!still_look(ro, &before), "without a lease nothing is told");
+	eq_i64(lease_take(ro), 0, "leased");
+	if (!still_look(ro, &before)) {
+		ok(true, "# SKIP the times of this file system do not tell");
+		close(ro);
+		return;
+	}
+	ok(still_look(ro, &after) && still_same(&before, &after), "untouched");
+	lease_release(ro);
+	ok(!still_look(ro, &after), "the lease is gone");
+	close(ro);
+}
+
 int main(void)
 {
 	test_signal();
 	test_lease(disk_file("weights", 7));
 	test_cached();
+	test_still_in_memory();
+	test_still_times();
+	test_still(disk_file("weights", 7));
 	return tap_done();
 }

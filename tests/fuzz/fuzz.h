@@ -23,6 +23,7 @@
 	X(handoff)	\
 	X(index)	\
 	X(json)		\
+	X(mark)		\
 	X(msg)		\
 	X(offer)	\
 	X(options)	\

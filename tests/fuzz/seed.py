@@ -223,6 +223,19 @@ def pack(value):
         b"\xdc" + struct.pack(">H", len(value)) + b"".join(map(pack, value))
 
 
+def marks():
+    digest = "00112233445566778899aabbccddeeff"
+    lines = [{"weir_version": 1, "kind": "full", "registry": "ab", "version": 2,
+              "parent": digest, "content": digest, "tensors": digest,
+              "structure": digest},
+             {"file": "model.safetensors", "bytes": 3, "digest": digest},
+             {"bytes": 3, "from": "model.safetensors", "device": 1, "inode": 2,
+              "modified": 4, "changed": 5},
+             {"end": 3}]
+    seed("mark", "full", b"".join(json.dumps(m, separators=(",", ":")).encode() + b"\n"
+                                  for m in lines))
+
+
 def offers():
     fence, boot, digest = ["A", 1, "r", 3, 1], "b", bytes(16)
     files = [["a", 0, 100, 20, digest], ["b", 1, 40 << 20, 0, digest]]
@@ -255,6 +268,7 @@ def main():
     engine_events()
     plans(sys.argv[1])
     deltas(sys.argv[1])
+    marks()
     offers()
     stores()
 
