@@ -181,12 +181,21 @@ static int check_device(const struct transport *t, uint32_t receiver)
 	return check_own_device(t, receiver);
 }
 
+/* Or one that is known later could be on the same. */
+static bool knows_roots(const struct transport *t)
+{
+	for (uint32_t k = 0; k < t->env->plan->nranks; k++)
+		if (!tr_nccl_of(t)->root[k].device.is_known)
+			return false;
+	return true;
+}
+
 void tr_nccl_try_attach(struct transport *t, uint32_t receiver)
 {
 	struct nccl *n = tr_nccl_of(t);
 
 	if (!n->wants[receiver] || !n->device[receiver].is_known ||
-	    !tr_nccl_root_of(t, receiver)->device.is_known)
+	    !knows_roots(t))
 		return;
 	n->wants[receiver] = false;
 	if (check_device(t, receiver) < 0) {

@@ -111,7 +111,7 @@ const char *tr_nccl_name_of(const struct transport *t, uint32_t receiver);
 /* That it receives from. */
 struct root *tr_nccl_root_of(const struct transport *t, uint32_t receiver);
 void tr_nccl_take_device(struct device *d, const struct m_enrolled *e);
-/* Attached when both ends have told their device, and if they may. */
+/* Attached when it and all roots have told their device, and if it may. */
 void tr_nccl_try_attach(struct transport *t, uint32_t receiver);
 
 void tr_nccl_init_root(struct root *r, struct transport *t, uint32_t rank);
