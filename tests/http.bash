@@ -113,6 +113,27 @@ add_alone() {
 		"$(cat "$T/$1.url")" "${MORE:-}" >>"$T/fleet.yaml"
 }
 
+# source_of N: the checkpoint that is to be version N, in $T/vN.
+source_of() {
+	[ -d "$T/v$1" ] || checkpoint "$T/v$1" --size 1MiB --seed "$1"
+}
+
+# try N [OPTION]...: a push of it, with the suite's ${TRY[@]}; the test says how
+# it ends.
+try() {
+	local n=$1
+
+	shift
+	source_of "$n"
+	run --separate-stderr push "$T/v$n" "${TRY[@]}" "$@"
+}
+
+# publish N [OPTION]...: a push that must publish N.
+publish() {
+	try "$@"
+	published "$1"
+}
+
 # published N: the push that was run has published version N.
 published() {
 	[ "$status" -eq 0 ] || echo "$stderr" >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# shellcheck disable=SC2154 # status, stderr: set by run
+# shellcheck disable=SC2034,SC2154 # for http.bash; set by run
 # SGLang and vLLM in a push, by `path`: each has a store beside it, a
 # weir-engine of the same name; what the servers are asked is in $T/calls.
 
@@ -28,25 +28,7 @@ mixed() {
 	done
 }
 
-# publish N [OPTION]...: a push that must publish N.
-publish() {
-	local n=$1
-
-	shift
-	checkpoint "$T/v$n" --size 1MiB --seed "$n"
-	run --separate-stderr push "$T/v$n" "$@"
-	published "$n"
-}
-
-# try N [OPTION]...: a push of which the test says how it ends.
-try() {
-	local n=$1
-
-	shift
-	checkpoint "$T/v$n" --size 1MiB --seed "$n"
-	run --separate-stderr push "$T/v$n" --engine-timeout 20s \
-		--load-timeout 20s "$@"
-}
+TRY=(--engine-timeout 60s --load-timeout 60s)
 
 @test "VF-11 HT-02 HT-15 a push to SGLang, vLLM and a native engine" {
 	mixed n=native s=sglang v=vllm

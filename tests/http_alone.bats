@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# shellcheck disable=SC2154 # status, stderr: set by run
+# shellcheck disable=SC2034,SC2154 # for http.bash; set by run
 # Servers with a url alone: no store beside them, they load the source's
 # directory itself.
 
@@ -23,20 +23,8 @@ alone() {
 	done
 }
 
-# try N [OPTION]...: a push of version N's checkpoint, at the proof they give.
-try() {
-	local n=$1
-
-	shift
-	[ -d "$T/v$n" ] || checkpoint "$T/v$n" --size 1MiB --seed "$n"
-	run --separate-stderr push "$T/v$n" --engine-timeout 20s \
-		--load-timeout 20s --accept-proof sampled "$@"
-}
-
-publish() {
-	try "$@"
-	published "$1"
-}
+# At the proof that they give.
+TRY=(--engine-timeout 20s --load-timeout 20s --accept-proof sampled)
 
 @test "VF-11 a url alone: the source itself is loaded, beside a native engine" {
 	alone n=native s=sglang v=vllm
@@ -163,7 +151,7 @@ s resume"
 # start_held N PATH: a push, until a server is asked for that, which it does
 # when $T/go is there; once.
 start_held() {
-	checkpoint "$T/v$1" --size 1MiB --seed "$1"
+	source_of "$1"
 	faults a "POST:$2 hold:$T/go 1"
 	start push weir-push --source "$T/v$1" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --accept-proof sampled

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# shellcheck disable=SC2154 # status, stderr: set by run
+# shellcheck disable=SC2034,SC2154 # for http.bash; set by run
 # Servers that weights are broadcast to: each in a weight-update group of its
 # own, whose rank 0 is ours.  CUDA and NCCL are stand-ins.
 
@@ -44,22 +44,9 @@ both() {
 	"$@" vllm
 }
 
-# try N [OPTION]...
-try() {
-	local n=$1
-
-	shift
-	[ -d "$T/v$n" ] || checkpoint "$T/v$n" --size 1MiB --seed "$n"
-	run --separate-stderr push "$T/v$n" --transport nccl \
-		--bucket-size 128KiB --keep-together none \
-		--engine-timeout 30s \
-		--load-timeout 60s --accept-proof sampled "$@"
-}
-
-publish() {
-	try "$@"
-	published "$1"
-}
+OPTIONS=(--transport nccl --bucket-size 128KiB --keep-together none
+	--accept-proof sampled)
+TRY=("${OPTIONS[@]}" --engine-timeout 30s --load-timeout 60s)
 
 # got NAME N: it has loaded every tensor of checkpoint N, byte by byte.
 got() { python3 "$SRC/tests/fakecast.py" "$T/v$2" | diff - "$T/$1.got"; }
@@ -278,15 +265,12 @@ hold_cast() {
 
 	shift 2
 	rm -f "$T/go"
-	[ -d "$T/v$n" ] || checkpoint "$T/v$n" --size 1MiB --seed "$n"
+	source_of "$n"
 	faults a "POST:${LOAD[$kind]} hold:$T/go"
 	: >"$T/calls"
 	start held "$@"
 	wait_for contains "$T/calls" "POST ${LOAD[$kind]} "
 }
-
-OPTIONS=(--transport nccl --bucket-size 128KiB --keep-together none
-	--accept-proof sampled)
 
 dies_with_its_push() {
 	casting "$1" a
