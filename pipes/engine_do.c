@@ -128,13 +128,13 @@ static int seal_read(struct seal_job *j)
 		  slotstill_begin(&now, s->store, s->slot->version, s->slot);
 	int rc = seal_run(s);
 
-	if (rc < 0 || !is || !slotstill_end(&now)) {
+	if (j->still)
+		slotstill_release(j->still);
+	if (rc == 0 && is && slotstill_end(&now))
+		*j->still = now;
+	else
 		slotstill_release(&now);
-		return rc;
-	}
-	slotstill_release(j->still);
-	*j->still = now;
-	return 0;
+	return rc;
 }
 
 static void run_seal(struct job *job)
