@@ -102,10 +102,9 @@ static enum said read_config(struct config *c, struct slice text,
 	return c->tied != SAID_NOTHING ? c->tied : c->text_tied;
 }
 
-static int slurp(int fd, struct buf *b)
+static int slurp(int fd, size_t size, struct buf *b)
 {
-	int n = io_read_full(fd, buf_reserve(b, SOURCE_CONFIG_MAX + 1),
-			     SOURCE_CONFIG_MAX + 1);
+	int n = io_read_full(fd, buf_reserve(b, size), size);
 
 	if (n < 0)
 		return n;
@@ -119,16 +118,17 @@ static int ask_config(const struct source *s, struct config *c, enum said *tied)
 	struct srcdir_id id;
 	struct buf b = { 0 };
 	const char *why = NULL;
-	int fd = srcdir_open_file(&s->dir, CONFIG, &id), rc;
+	int fd = srcdir_open_file(&s->dir, CONFIG, &id), rc = 0;
 
 	*tied = SAID_NOTHING;
 	if (fd < 0)
 		return fd == -E_NOINPUT ? 0 : fd;
-	rc = slurp(fd, &b);
-	close(fd);
-	if (rc == 0 && b.n > SOURCE_CONFIG_MAX)
+	if (id.size > SOURCE_CONFIG_MAX)
 		why = "too large";
-	else if (rc == 0)
+	else
+		rc = slurp(fd, (size_t)id.size, &b);
+	close(fd);
+	if (rc == 0 && !why)
 		*tied = read_config(c, buf_slice(&b), &why);
 	if (why)
 		log_warn("%s/" CONFIG ": %s: not asked whether the head is "
