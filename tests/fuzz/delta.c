@@ -4,34 +4,10 @@
 #include "tests/fuzz/fuzz.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define FILE_NAME "model-00000-of-00001.safetensors"
 #define TENSOR_MAX 4096u /* bytes of the tensor that a payload is for */
-
-static char *path;
-
-static const char *dir_path(void)
-{
-	char real[4096];
-	char *link;
-	ssize_t n;
-
-	if (path)
-		return path;
-	link = xasprintf("/proc/self/fd/%d", fuzz_dir());
-	n = readlink(link, real, sizeof real - 1);
-	BUG_ON(n < 0);
-	free(link);
-	path = xstrndup(real, (size_t)n);
-	return path;
-}
-
-static void drop(const char *name)
-{
-	unlinkat(fuzz_dir(), name, 0);
-}
 
 /* Index, manifest (if any) and one file, each with two bytes of length. */
 void fuzz_delta(struct slice in)
@@ -39,12 +15,12 @@ void fuzz_delta(struct slice in)
 	struct slice index = fuzz_part(&in), manifest = fuzz_part(&in);
 	struct delta d;
 
-	drop(DELTA_MANIFEST);
+	fuzz_drop(DELTA_MANIFEST);
 	fuzz_file(SOURCE_INDEX, index);
 	if (manifest.n > 0)
 		fuzz_file(DELTA_MANIFEST, manifest);
 	fuzz_file(FILE_NAME, in);
-	if (delta_open(&d, dir_path()) == 0) {
+	if (delta_open(&d, fuzz_path()) == 0) {
 		BUG_ON(d.version <= d.base_version);
 		for (uint32_t i = 0; i < d.n; i++) {
 			const struct delta_tensor *t = &d.tensor[i];
@@ -56,9 +32,9 @@ void fuzz_delta(struct slice in)
 		}
 		delta_close(&d);
 	}
-	drop(SOURCE_INDEX);
-	drop(DELTA_MANIFEST);
-	drop(FILE_NAME);
+	fuzz_drop(SOURCE_INDEX);
+	fuzz_drop(DELTA_MANIFEST);
+	fuzz_drop(FILE_NAME);
 }
 
 /* Kind, element size (its logarithm) and bytes of a tensor; a payload. */

@@ -3,8 +3,9 @@
  *
  * One libFuzzer program holds all targets; FUZZ=NAME chooses one (see run).
  * A target reads its input through the module's own interface and aborts
- * (BUG_ON) where a promise of the module's header does not hold.  Inputs that
- * once broke something are in corpus/NAME, named after the fault.
+ * (BUG_ON) where a promise of the module's header does not hold.  That memory
+ * is bounded by the input is such a promise, and counted for all of them.
+ * Inputs that once broke something are in corpus/NAME, named after the fault.
  */
 #ifndef WEIR_TESTS_FUZZ_H
 #define WEIR_TESTS_FUZZ_H
@@ -12,29 +13,34 @@
 #include "common/buf.h"
 #include "common/log.h"
 
-#define FUZZ_LIST(X)	\
-	X(delta)	\
-	X(deltapayload)	\
-	X(devsource)	\
-	X(engine)	\
-	X(event)	\
-	X(fdpass)	\
-	X(fleet)	\
-	X(handoff)	\
-	X(index)	\
-	X(json)		\
-	X(mark)		\
-	X(msg)		\
-	X(offer)	\
-	X(options)	\
-	X(planfile)	\
-	X(recfile)	\
-	X(rundir)	\
-	X(safetensors)	\
-	X(tcpstore)	\
-	X(values)
+/* Its name, and the KiB that its parser may hold of its own.  Beside that it
+ * may hold FUZZ_PER_BYTE bytes for each of the input's. */
+#define FUZZ_LIST(X)		\
+	X(delta, 2048)		\
+	X(deltapayload, 18432)	\
+	X(devsource, 2048)	\
+	X(engine, 64)		\
+	X(event, 64)		\
+	X(fdpass, 256)		\
+	X(fleet, 256)		\
+	X(handoff, 64)		\
+	X(index, 2048)		\
+	X(json, 64)		\
+	X(mark, 2048)		\
+	X(msg, 64)		\
+	X(offer, 256)		\
+	X(options, 64)		\
+	X(planfile, 2048)	\
+	X(quant, 8192)		\
+	X(recfile, 256)		\
+	X(rundir, 256)		\
+	X(safetensors, 2048)	\
+	X(source, 4096)		\
+	X(tcpstore, 64)		\
+	X(values, 64)
+#define FUZZ_PER_BYTE 64
 
-#define X(name) void fuzz_##name(struct slice in);
+#define X(name, own) void fuzz_##name(struct slice in);
 FUZZ_LIST(X)
 #undef X
 
@@ -67,6 +73,8 @@ static inline struct slice fuzz_part(struct slice *in)
 
 /* Files of these bytes, below a directory of ours. */
 int fuzz_dir(void);
+const char *fuzz_path(void);	/* its path */
+void fuzz_drop(const char *name);
 void fuzz_file(const char *name, struct slice bytes);
 
 #endif

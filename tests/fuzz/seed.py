@@ -90,6 +90,39 @@ def documents():
         seed("fleet", f"option-{i}", b"\0" + spec.encode())
 
 
+def checkpoints():
+    """What the source and the quantisation have of files, as few as may be."""
+    def entry(dtype, shape, begin, end):
+        return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+    def document(value):
+        return part(json.dumps(value).encode())
+
+    def file(header, data):
+        return part(shard(header)[3:]) + bytes([data])
+
+    first = {"l.q.weight": entry("BF16", [2, 3], 0, 12), "e": entry("F32", [], 12, 16)}
+    second = {"l.k.weight": entry("U8", [5], 0, 5)}
+    index = {"metadata": {"total_size": 21},
+             "weight_map": {"l.q.weight": "a.safetensors", "e": "a.safetensors",
+                            "l.k.weight": "b.safetensors"}}
+    tied = {"architectures": ["GemmaForCausalLM"], "tie_word_embeddings": True}
+    seed("source", "two", document(index) + document(tied) + file(first, 16) + file(second, 5))
+    seed("source", "one", part(b"") + document({}) + file(first, 16) + part(b"") + b"\0")
+    head = {"model.embed_tokens.weight": entry("F32", [4, 2], 0, 32)}
+    seed("source", "head", part(b"") + document({**tied, "tie_word_embeddings": False})
+         + file(head, 32) + part(b"") + b"\0")
+    wrapper = {"text_config": {"a": [1e-6, None]}, "vision_config": {"quantization_config": {}}}
+    index = {"metadata": {}, "weight_map": {"l.q.weight": "model.safetensors",
+                                            "e": "model.safetensors"}}
+    for name, config in ("plain", {}), ("wrapper", wrapper):
+        seed("quant", name, document(config) + document(index) + struct.pack("<H", 16)
+             + shard(first)[3:])
+    many = {"a.weight": entry("F16", [130, 2], 0, 520), "b.norm.weight": entry("BF16", [3], 520, 526),
+            "c.weight": entry("F32", [3, 129], 526, 2074), "d.weight": entry("F8_E4M3", [2, 2], 2074, 2078)}
+    seed("quant", "many", document({}) + part(b"") + struct.pack("<H", 2078) + shard(many)[3:])
+
+
 def lines():
     seed("handoff", "link", b"weir-link 1 /run/weir/a b ipc:///run/weir/a b/plan.1.sock")
     seed("handoff", "fail", b"weir-fail 1 65 a cause")
@@ -263,6 +296,7 @@ def stores():
 def main():
     messages()
     documents()
+    checkpoints()
     lines()
     options()
     engine_events()
