@@ -426,20 +426,26 @@ int io_replace_link(int dirfd, const char *name, const char *target)
 	return rc < 0 ? rc : io_fsync_dir(dirfd);
 }
 
+int io_copy(int fromfd, int tofd)
+{
+	char *p = xmalloc(COPY_STEP);
+	int rc = 0, n = 0;
+
+	while (rc >= 0 && (n = io_read_full(fromfd, p, COPY_STEP)) > 0)
+		rc = io_write_full(tofd, p, (size_t)n);
+	free(p);
+	return rc < 0 ? rc : n;
+}
+
 int io_copy_once(int fromfd, int dirfd, const char *name)
 {
 	struct io_stream s;
-	char *p;
 	bool linked;
-	int rc = io_stream_open(&s, dirfd, name), n = 0;
+	int rc = io_stream_open(&s, dirfd, name);
 
 	if (rc < 0)
 		return rc;
-	p = xmalloc(COPY_STEP);
-	while (rc >= 0 && (n = io_read_full(fromfd, p, COPY_STEP)) > 0)
-		rc = io_stream_add(&s, p, (size_t)n);
-	free(p);
-	rc = rc < 0 ? rc : n;
+	rc = io_copy(fromfd, s.fd);
 	if (rc < 0) {
 		io_stream_drop(&s);
 		return rc;

@@ -59,6 +59,8 @@ void io_stream_drop(struct io_stream *s);
 /* The same as io_replace(), of a symbolic link. */
 int io_replace_link(int dirfd, const char *name, const char *target);
 
+/* What is left of one file to the end of another; not durable. */
+int io_copy(int fromfd, int tofd);
 /* Another file's whole content as name, durable; as io_stream_create_once(),
  * if the name is there already. */
 int io_copy_once(int fromfd, int dirfd, const char *name);

@@ -111,6 +111,18 @@ uint64_t piece_leaves(const struct piece *p)
 	return p->bytes / DIGEST_LEAF + (p->bytes % DIGEST_LEAF != 0);
 }
 
+struct piece piece_cut(struct piece *rest, uint64_t room)
+{
+	uint64_t leaves = room / DIGEST_LEAF + (room % DIGEST_LEAF != 0);
+	struct piece head = *rest;
+
+	if (head.bytes > leaves * DIGEST_LEAF)
+		head.bytes = leaves * DIGEST_LEAF;
+	rest->offset += head.bytes;
+	rest->bytes -= head.bytes;
+	return head;
+}
+
 static int run(struct window *src, struct slotfile *dst, const struct piece *p,
 	       struct digest *leaf, const atomic_bool *cancel)
 {

@@ -39,6 +39,9 @@ struct piece {
 };
 
 uint64_t piece_leaves(const struct piece *p);
+/* Takes what fits into room off the front of *rest, in whole leaves: at least
+ * one. */
+struct piece piece_cut(struct piece *rest, uint64_t room);
 
 /* Both fill leaf[piece_leaves(p)].  cancel may be NULL. */
 int piece_copy(struct window *src, struct slotfile *dst, const struct piece *p,

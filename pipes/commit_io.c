@@ -259,12 +259,18 @@ static int peer_up(struct stage *s, enum dir d)
 	return 0;
 }
 
+/* Whoever saw it has said why, but where we may know better. */
+static bool is_said(const struct commit_io *c, const struct m_failed *f)
+{
+	return f->code != E_FENCED && (f->engine == ID_NONE || !c->has_drained);
+}
+
 static void take_failed(struct commit_io *c, const struct m_failed *f)
 {
 	struct commit_input in = {
 		.ev = { .type = CE_FAIL, .code = f->code, .signal = f->signal },
 		.cause = xstrndup(f->cause.p, f->cause.n),
-		.printed = f->code != E_FENCED
+		.printed = is_said(c, f)
 	};
 
 	/* Never the exit code of a success. */

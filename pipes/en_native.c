@@ -299,7 +299,8 @@ static int take(struct engine *e, struct engine_part *p, enum engine_call call,
 	if (m->type == M_state && is_strange(&m->state, why, sizeof why))
 		return blame(e, p, call, -E_PROTO, why);
 	if (m->type == M_state && !slice_eq(m->state.name, slice_of(e->name))) {
-		snprintf(why, sizeof why, "it calls itself \"%.*s\"",
+		snprintf(why, sizeof why,
+			 "it calls itself \"%.*s\": both need one name",
 			 SLICE_ARG(m->state.name));
 		return blame(e, p, call, -E_CONFIG, why);
 	}

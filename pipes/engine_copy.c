@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A bucket smaller than this is not worth a second thread. */
-#define COPY_SHARE_MIN (4 * DIGEST_LEAF)
-
 /* A bucket on its way.  The offer that is answered is the last one. */
 struct copy_task {
 	uint32_t bucket;
@@ -88,19 +85,6 @@ static void run_copy(struct job *job)
 	window_release(&w);
 }
 
-/* Takes what fits into `room` off the front of *rest, whole leaves. */
-static struct piece cut(struct piece *rest, uint64_t room)
-{
-	struct piece head = *rest;
-	uint64_t leaves = (room + DIGEST_LEAF - 1) / DIGEST_LEAF;
-
-	if (head.bytes > leaves * DIGEST_LEAF)
-		head.bytes = leaves * DIGEST_LEAF;
-	rest->offset += head.bytes;
-	rest->bytes -= head.bytes;
-	return head;
-}
-
 static struct copy_job *new_job(struct shell *sh, struct copy_task *t,
 				struct digest *leaf)
 {
@@ -142,7 +126,8 @@ static void submit(struct shell *sh, struct copy_job *c)
 	free_job(c);
 }
 
-/* Spreads a bucket's leaves over as many jobs as there are threads. */
+/* Spreads a bucket's leaves over as many jobs as there are threads: a whole
+ * bucket for each would leave all but one idle at the end of a version. */
 static void submit_all(struct shell *sh, struct copy_task *t)
 {
 	const struct fill_bucket *b = &sh->fill.bucket[t->bucket];
@@ -150,14 +135,14 @@ static void submit_all(struct shell *sh, struct copy_task *t)
 	struct digest *leaf = t->leaf;
 	struct copy_job *c = new_job(sh, t, leaf);
 
-	if (share < COPY_SHARE_MIN)
-		share = COPY_SHARE_MIN;
+	if (share < DIGEST_LEAF)
+		share = DIGEST_LEAF;
 	room = share;
 	for (uint32_t i = 0; i < b->n; i++) {
 		struct piece rest = sh->fill.piece[b->first + i].p;
 
 		while (rest.bytes > 0) {
-			struct piece head = cut(&rest, room);
+			struct piece head = piece_cut(&rest, room);
 
 			add_piece(c, &head);
 			leaf += piece_leaves(&head);

@@ -171,7 +171,7 @@ static const struct opt transfer_rows[] = {
 	{ .name = "hash-threads",
 	  OPT_TO_UINT(struct transfer_conf, hash_threads),
 	  .value = "N",
-	  .def = "1",
+	  .def = "2",
 	  .min = 1,
 	  .max = 64,
 	  .help = "threads that hash the source beside the offers" },

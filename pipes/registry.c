@@ -147,7 +147,7 @@ static int read_epoch(struct registry *r)
 		rc = log_error(E_DATA, "registry %s: epoch is no number",
 			       r->path);
 	if (rc == 0)
-		r->epoch = n;
+		r->epoch = r->kept_epoch = n;
 	buf_release(&b);
 	return rc;
 }
@@ -172,11 +172,12 @@ static int attach(struct registry *r)
 	return read_epoch(r);
 }
 
-/* The id is there before the epoch: where only that is, it was lost, and a
- * new one would be a stranger to all engines. */
+/* The id is there before any run: where only what runs leave is, it was lost,
+ * and a new one would be a stranger to all engines. */
 static int ensure_id(struct registry *r)
 {
-	bool was_used = faccessat(r->dirfd, "epoch", F_OK, 0) == 0;
+	bool was_used = faccessat(r->dirfd, "epoch", F_OK, 0) == 0 ||
+			faccessat(r->dirfd, "open", F_OK, 0) == 0;
 
 	if (faccessat(r->dirfd, "id", F_OK, 0) == 0)
 		return 0;
@@ -316,9 +317,14 @@ static int ledger_open(struct registry *r)
 	int fd = openat(r->dirfd, "ledger",
 			O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 
+	struct stat st;
+
 	if (fd < 0)
 		return log_errno(E_IO, "open the ledger of %s", r->path);
-	return fd;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+		return fd;
+	close(fd);
+	return log_error(E_DATA, "%s/ledger is not a regular file", r->path);
 }
 
 /* A line that was being written when its writer died is no event. */
@@ -353,12 +359,15 @@ static int ledger_repair(struct registry *r)
 	return rc;
 }
 
-/* Of a commit that was killed while it wrote receipts or decision. */
-static int sweep_open_version(struct registry *r)
+/* Of a commit that was killed while it wrote receipts or decision; its epoch
+ * is not kept elsewhere yet. */
+static int take_open(struct registry *r)
 {
 	struct reg_rec o = { 0 };
 	int rc = registry_open_read(r, &o);
 
+	if (rc > 0 && o.m.open.epoch > r->epoch)
+		r->epoch = o.m.open.epoch;
 	if (rc > 0)
 		rc = registry_version_sweep(r, o.m.open.version);
 	reg_rec_release(&o);
@@ -375,11 +384,11 @@ int registry_lock(struct registry *r, const char *run)
 	if (rc == 0)
 		rc = io_sweep_tmp(r->dirfd);
 	if (rc >= 0)
-		rc = sweep_open_version(r);
+		rc = read_epoch(r);
+	if (rc == 0)
+		rc = take_open(r);
 	if (rc >= 0)
 		rc = ledger_repair(r);
-	if (rc == 0)
-		rc = read_epoch(r);
 	if (rc == 0)
 		rc = registry_repair_current(r);
 	if (rc < 0)
@@ -444,17 +453,17 @@ int registry_open_read(struct registry *r, struct reg_rec *out)
 	return read_one(r->dirfd, "open", M_open, out);
 }
 
-static int epoch_write(struct registry *r, uint64_t epoch)
+static int keep_epoch(struct registry *r)
 {
 	char text[32];
 	int n;
 
-	if (epoch <= r->epoch)
+	if (r->epoch <= r->kept_epoch)
 		return 0;
-	n = snprintf(text, sizeof text, "%llu\n", (unsigned long long)epoch);
+	n = snprintf(text, sizeof text, "%llu\n", (unsigned long long)r->epoch);
 	n = io_replace(r->dirfd, "epoch", text, (size_t)n);
 	if (n == 0)
-		r->epoch = epoch;
+		r->kept_epoch = r->epoch;
 	return n;
 }
 
@@ -474,12 +483,10 @@ int registry_open_write(struct registry *r, const struct msg *open)
 	int rc;
 
 	BUG_ON(r->lock_fd < 0);
-	rc = epoch_write(r, open->open.epoch);
-	if (rc < 0)
-		return rc;
-	step("epoch");
 	rc = put_record(r->dirfd, "open", open);
 	step("open");
+	if (rc == 0 && open->open.epoch > r->epoch)
+		r->epoch = open->open.epoch;
 	return rc;
 }
 
@@ -495,7 +502,13 @@ static int remove_durably(int dirfd, const char *name)
 
 int registry_open_remove(struct registry *r)
 {
+	int rc;
+
 	ledger_sync(r);
+	rc = keep_epoch(r);
+	step("epoch");
+	if (rc < 0)
+		return rc;
 	step("close");
 	return remove_durably(r->dirfd, "open");
 }

@@ -37,6 +37,7 @@ struct registry {
 	char *path;
 	char id[REG_ID_LEN + 1];
 	uint64_t epoch;			/* highest seen */
+	uint64_t kept_epoch;		/* what the file of that name says */
 	bool has_told;			/* ledger lines that are not synced */
 	bool has_missed;		/* one that could not be written */
 	bool knows_highest;		/* while the lock is held */
@@ -72,7 +73,7 @@ void registry_close(struct registry *r);	/* drops the lock */
 
 /* -E_AGAIN, not logged, if somebody alive holds it.  On success temp files
  * of dead processes are swept, a torn ledger line is cut, `current` is
- * repaired, and the epoch is read again. */
+ * repaired, and the epoch is read again, of `open` as well. */
 int registry_lock(struct registry *r, const char *run);
 void registry_unlock(struct registry *r);
 /* Is it free just now?  1, 0, or -E_*.  Never takes it for longer than the
@@ -85,7 +86,8 @@ void registry_holder(struct registry *r, struct reg_holder *h);
 int registry_open_read(struct registry *r, struct reg_rec *out);
 /* Removes what dead processes left half written in versions/N.  Count. */
 int registry_version_sweep(struct registry *r, uint64_t version);
-/* Durable; the epoch first, so that it is never handed out twice. */
+/* Both durable.  While `open` is there it tells the run's epoch; it goes when
+ * that is kept, so that none is handed out twice. */
 int registry_open_write(struct registry *r, const struct msg *open);
 int registry_open_remove(struct registry *r);
 

@@ -323,28 +323,44 @@ int registry_receipts_read(struct registry *r, uint64_t version,
 /* From another file system. */
 static int plan_copy(int run_dirfd, int vfd)
 {
-	int from = openat(run_dirfd, PLAN_FILE, O_RDONLY | O_CLOEXEC), rc;
+	int from = openat(run_dirfd, PLAN_FILE, O_RDONLY | O_CLOEXEC), to, rc;
 
 	if (from < 0)
 		return log_errno(E_IO, "open " PLAN_FILE);
-	rc = io_copy_once(from, vfd, "plan");
+	to = openat(vfd, "plan", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (to < 0)
+		rc = log_errno(E_IO, "create a version's plan");
+	else
+		rc = io_copy(from, to);
+	if (to >= 0)
+		close(to);
 	close(from);
 	return rc;
 }
 
-/* plan.weir is synced before it is linked in the run directory, so its bytes
- * are durable; whoever links it here only has to sync the name.  Nobody else
- * makes that name: if it is there although linkat() failed, it was made. */
+/* Nobody asks for the plan of a version that is not decided: it is synced by
+ * plan_sync(), before that, and so no engine waits for it. */
 static int plan_put(int run_dirfd, int vfd)
 {
-	int rc;
-
 	if (unlinkat(vfd, "plan", 0) < 0 && errno != ENOENT)
 		return log_errno(E_IO, "remove an older plan");
 	if (linkat(run_dirfd, PLAN_FILE, vfd, "plan", 0) == 0)
 		return 0;
-	rc = plan_copy(run_dirfd, vfd);
-	return rc == -E_AGAIN ? 0 : rc;
+	return plan_copy(run_dirfd, vfd);
+}
+
+/* Its bytes; its name is synced with the one of the receipts. */
+static int plan_sync(int vfd)
+{
+	int fd = openat(vfd, "plan", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int rc = 0;
+
+	if (fd < 0)
+		return log_errno(E_IO, "open a version's plan");
+	if (fsync(fd) < 0)
+		rc = log_errno(E_IO, "fsync a version's plan");
+	close(fd);
+	return rc;
 }
 
 int registry_version_make(struct registry *r, uint64_t version, int run_dirfd)
@@ -378,8 +394,6 @@ int registry_version_make(struct registry *r, uint64_t version, int run_dirfd)
 		rc = plan_put(run_dirfd, vfd);
 	step("plan");
 	if (rc == 0)
-		rc = io_fsync_dir(vfd);
-	if (rc == 0)
 		rc = io_fsync_dir(r->versions_fd);
 out:
 	close(vfd);
@@ -393,7 +407,9 @@ int registry_receipts_write(struct registry *r, uint64_t version,
 
 	if (vfd < 0)
 		return vfd;
-	rc = io_replace(vfd, "receipts", all.p, all.n);
+	rc = plan_sync(vfd);
+	if (rc == 0)
+		rc = io_replace(vfd, "receipts", all.p, all.n);
 	close(vfd);
 	step("receipts");
 	return rc;
@@ -433,6 +449,20 @@ static bool current_is(struct registry *r, const char *want)
 	return strcmp(now, want) == 0;
 }
 
+/* What else has the name is replaced; a directory cannot be. */
+static int check_current(struct registry *r, const char *want)
+{
+	struct stat st;
+
+	if (fstatat(r->dirfd, "current", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    !S_ISDIR(st.st_mode))
+		return 0;
+	return log_error(E_DATA,
+			 "registry %s: current is a directory, expected a "
+			 "link to %s: move it away",
+			 r->path, want);
+}
+
 int registry_repair_current(struct registry *r)
 {
 	char want[64], name[VERSION_NAME_SIZE];
@@ -447,6 +477,9 @@ int registry_repair_current(struct registry *r)
 	snprintf(want, sizeof want, "versions/%s", name);
 	if (current_is(r, want))
 		return 0;
+	rc = check_current(r, want);
+	if (rc < 0)
+		return rc;
 	step("current");
 	return io_replace_link(r->dirfd, "current", want);
 }

@@ -15,15 +15,27 @@
 
 enum { UNKNOWN, WANTED, HASHED };
 
-struct hash_job {
-	struct job job;
-	struct srchash *h;
-	uint32_t bucket;
+/* What one thread hashes of a bucket. */
+struct hash_part {
+	struct job job; /* first: the pool's */
+	struct hash_job *of;
+	uint32_t first, n; /* into its pieces */
+	uint64_t leaf;	   /* into its leaves */
 	int rc;		   /* the worker's answer */
 	uint32_t bad_file; /* of a failure */
+};
+
+/* A bucket that is hashed. */
+struct hash_job {
+	struct srchash *h;
+	uint32_t bucket;
+	struct hash_part *part; /* one for each thread */
+	uint32_t nparts, left;
+	int rc;
+	uint32_t bad_file;
 	struct buf leaves; /* struct digest each */
 	struct buf pieces; /* struct piece each */
-	bool is_cold, is_used;
+	bool is_cold;
 };
 
 struct srchash {
@@ -35,6 +47,7 @@ struct srchash {
 	struct pool *pool;
 	struct hash_job *job;
 	uint32_t njobs;
+	unsigned threads;
 	uint8_t *state;	       /* per bucket */
 	struct digest *digest; /* nranks of them per bucket */
 	uint32_t *queue;       /* wanted, in order; a ring */
@@ -50,14 +63,18 @@ struct srchash {
 
 /* ---- worker ---- */
 
-static int hash_run(struct hash_job *j, const struct piece *v, size_t n,
-		    struct digest *leaf)
+static void hash_part(struct job *job)
 {
+	struct hash_part *p = (struct hash_part *)job;
+	const struct hash_job *j = p->of;
 	const struct srcfiles *s = j->h->files;
+	const struct piece *v =
+		(const struct piece *)(const void *)j->pieces.p + p->first;
+	struct digest *leaf = (struct digest *)(void *)j->leaves.p + p->leaf;
 	struct window w = { 0 };
-	int rc = 0;
 
-	for (size_t i = 0; rc == 0 && i < n; i++) {
+	p->rc = 0;
+	for (uint32_t i = 0; p->rc == 0 && i < p->n; i++) {
 		if (i == 0 || v[i].file != v[i - 1].file) {
 			window_release(&w);
 			window_init(&w, s->fd[v[i].file],
@@ -65,21 +82,11 @@ static int hash_run(struct hash_job *j, const struct piece *v, size_t n,
 				    j->is_cold ? WINDOW_FROM_DISK
 					       : WINDOW_AUTO);
 		}
-		j->bad_file = v[i].file;
-		rc = piece_hash(&w, &v[i], leaf, &j->h->cancel);
+		p->bad_file = v[i].file;
+		p->rc = piece_hash(&w, &v[i], leaf, &j->h->cancel);
 		leaf += piece_leaves(&v[i]);
 	}
 	window_release(&w);
-	return rc;
-}
-
-static void hash_bucket(struct job *job)
-{
-	struct hash_job *j = (struct hash_job *)job;
-
-	j->rc = hash_run(j, (const struct piece *)(const void *)j->pieces.p,
-			 j->pieces.n / sizeof(struct piece),
-			 (struct digest *)j->leaves.p);
 }
 
 /* ---- owner ---- */
@@ -93,10 +100,69 @@ static void fail(struct srchash *h, uint32_t bucket, int code,
 	h->ops->failed(h->arg, bucket, code, cause);
 }
 
+/* A bucket's bytes on their way into parts. */
+struct spread {
+	struct hash_job *j;
+	uint64_t share, room; /* bytes: of a part, of what is left of it */
+	uint64_t leaves;
+};
+
+static void begin_part(struct spread *s)
+{
+	struct hash_job *j = s->j;
+	struct hash_part *p = &j->part[j->nparts++];
+
+	BUG_ON(j->nparts > j->h->threads);
+	p->first = (uint32_t)(j->pieces.n / sizeof(struct piece));
+	p->n = 0;
+	p->leaf = s->leaves;
+	s->room = s->share;
+}
+
+static void add_piece(struct spread *s, struct piece rest)
+{
+	struct hash_job *j = s->j;
+
+	while (rest.bytes > 0) {
+		struct piece head;
+
+		if (s->room == 0)
+			begin_part(s);
+		head = piece_cut(&rest, s->room);
+		buf_add(&j->pieces, &head, sizeof head);
+		j->part[j->nparts - 1].n++;
+		s->leaves += piece_leaves(&head);
+		s->room -= head.bytes < s->room ? head.bytes : s->room;
+	}
+}
+
+/* Evenly over the threads, in whole leaves; at least one part.  How many
+ * leaves there are. */
+static uint64_t spread(struct hash_job *j, const struct m_bucket *b)
+{
+	struct spread s = { .j = j };
+	uint64_t bytes = 0; /* of all ranks */
+
+	for (uint32_t i = 0; i < b->parts.n; i++)
+		bytes += b->parts.v[i].bytes;
+	s.share = bytes / j->h->threads + 1;
+	if (s.share < DIGEST_LEAF)
+		s.share = DIGEST_LEAF;
+	begin_part(&s);
+	for (uint32_t i = 0; i < b->parts.n; i++) {
+		const struct m_part *p = &b->parts.v[i];
+
+		add_piece(&s, (struct piece){ .file = p->file,
+					      .offset = p->offset,
+					      .bytes = p->bytes });
+	}
+	return s.leaves;
+}
+
 static int prepare(struct hash_job *j)
 {
 	struct srchash *h = j->h;
-	uint64_t leaves = 0;
+	uint64_t leaves;
 	struct msg m;
 	int rc = plan_bucket(h->plan, j->bucket, &m, &h->arena);
 
@@ -104,17 +170,9 @@ static int prepare(struct hash_job *j)
 		return rc;
 	buf_clear(&j->pieces);
 	buf_clear(&j->leaves);
-	for (uint32_t i = 0; i < m.bucket.parts.n; i++) {
-		const struct m_part *p = &m.bucket.parts.v[i];
-		struct piece piece = { .file = p->file,
-				       .offset = p->offset,
-				       .bytes = p->bytes };
-
-		if (p->bytes == 0)
-			continue;
-		buf_add(&j->pieces, &piece, sizeof(piece));
-		leaves += piece_leaves(&piece);
-	}
+	j->nparts = 0;
+	j->rc = 0;
+	leaves = spread(j, &m.bucket);
 	buf_reserve(&j->leaves, leaves * sizeof(struct digest));
 	j->leaves.n = leaves * sizeof(struct digest);
 	return 0;
@@ -123,9 +181,16 @@ static int prepare(struct hash_job *j)
 static struct hash_job *free_job(struct srchash *h)
 {
 	for (uint32_t i = 0; i < h->njobs; i++)
-		if (!h->job[i].is_used)
+		if (h->job[i].left == 0)
 			return &h->job[i];
 	return NULL;
+}
+
+static void submit(struct hash_job *j)
+{
+	j->left = j->nparts;
+	for (uint32_t i = 0; i < j->nparts; i++)
+		BUG_ON(pool_submit_take(j->h->pool, &j->part[i].job) < 0);
 }
 
 static void feed(struct srchash *h)
@@ -141,8 +206,7 @@ static void feed(struct srchash *h)
 			return;
 		}
 		j->is_cold = srchash_is_cold(h, j->bucket);
-		j->is_used = true;
-		BUG_ON(pool_submit_take(h->pool, &j->job) < 0);
+		submit(j);
 	}
 }
 
@@ -278,22 +342,29 @@ static void take_digest(struct srchash *h, const struct hash_job *j)
 	h->ops->hashed(h->arg, j->bucket, own);
 }
 
+static void end_part(struct srchash *h, const struct hash_part *p)
+{
+	struct hash_job *j = p->of;
+
+	if (p->rc < 0 && j->rc == 0) {
+		j->rc = p->rc;
+		j->bad_file = p->bad_file;
+	}
+	if (--j->left > 0 || h->failed)
+		return;
+	if (j->rc < 0)
+		fail_read(h, j);
+	else
+		take_digest(h, j);
+}
+
 static void pool_ready(void *arg)
 {
 	struct srchash *h = arg;
 	struct job *job;
 
-	while ((job = pool_next(h->pool))) {
-		struct hash_job *j = (struct hash_job *)job;
-
-		j->is_used = false;
-		if (h->failed)
-			continue;
-		if (j->rc < 0)
-			fail_read(h, j);
-		else
-			take_digest(h, j);
-	}
+	while ((job = pool_next(h->pool)))
+		end_part(h, (struct hash_part *)job);
 	feed(h);
 	pass_is_over(h);
 }
@@ -317,6 +388,14 @@ static void turn(struct srchash *h)
 	loop_arm(h->loop, &h->turn, 0);
 }
 
+static void make_job(struct srchash *h, struct hash_job *j)
+{
+	j->h = h;
+	j->part = xcalloc(h->threads, sizeof *j->part);
+	for (unsigned i = 0; i < h->threads; i++)
+		j->part[i] = (struct hash_part){ .job.fn = hash_part, .of = j };
+}
+
 struct srchash *srchash_new(struct loop *l, struct srcfiles *files,
 			    unsigned threads, const struct srchash_ops *ops,
 			    void *arg)
@@ -330,15 +409,16 @@ struct srchash *srchash_new(struct loop *l, struct srcfiles *files,
 			       .ops = ops,
 			       .arg = arg,
 			       .njobs = 2 * threads,
+			       .threads = threads,
 			       .left = n };
-	h->pool = pool_new("weir-hash", threads, h->njobs);
+	h->pool = pool_new("weir-hash", threads, (size_t)h->njobs * threads);
 	if (!h->pool) {
 		free(h);
 		return NULL;
 	}
 	h->job = xcalloc(h->njobs, sizeof(*h->job));
 	for (uint32_t i = 0; i < h->njobs; i++)
-		h->job[i] = (struct hash_job){ .job.fn = hash_bucket, .h = h };
+		make_job(h, &h->job[i]);
 	h->state = xcalloc(n, 1);
 	h->digest =
 		xcalloc((size_t)n * files->plan->nranks, sizeof(*h->digest));
@@ -410,6 +490,7 @@ void srchash_free(struct srchash *h)
 	for (uint32_t i = 0; i < h->njobs; i++) {
 		buf_release(&h->job[i].leaves);
 		buf_release(&h->job[i].pieces);
+		free(h->job[i].part);
 	}
 	free(h->job);
 	free(h->state);

@@ -98,9 +98,10 @@ static const char *cause_of_engine(struct xfer *x, const struct xf_action *a)
 	if (a->bucket != ID_NONE)
 		snprintf(where, sizeof(where), "bucket %" PRIu32 ": ",
 			 a->bucket);
-	/* Fenced off, mostly by commit's own cancel, of which it has said why:
-	 * commit knows whether this is news. */
-	was = log_quiet_thread(a->code == E_FENCED);
+	/* Fenced off, mostly by commit's own cancel, of which it has said why;
+	 * or all has been moved, and it asks the engines itself: commit knows
+	 * whether this is news. */
+	was = log_quiet_thread(a->code == E_FENCED || x->has_drained);
 	log_error(a->code, "engine %s: %s%s", x->plan.engine[a->engine].name,
 		  where, a->cause);
 	log_quiet_thread(was);
@@ -144,6 +145,7 @@ static void say_drained(struct xfer *x)
 		m.drained.shares.v = x->share;
 		m.drained.shares.n = x->plan.nranks;
 	}
+	x->has_drained = true;
 	send_to(x, DOWN, &m);
 	events_tell(&x->s->events, &HAPPENED("drained", .bytes = EV(bytes)));
 }

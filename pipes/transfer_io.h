@@ -73,6 +73,7 @@ struct xfer {
 	struct transport tr;
 	struct tr_env env;
 	bool is_moving;			/* transport and fan are open */
+	bool has_drained;		/* commit was told so */
 	struct {			/* whole: the version, once it is */
 		bool is;
 		struct digest content;

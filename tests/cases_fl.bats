@@ -244,6 +244,21 @@ load cases
 	then_two a
 }
 
+@test "FL-09 an engine that ends after the decision lags, and one line says so" {
+	checkpoints
+	engine a
+	engine b --on-pause "[ ! -e '$T/armed' ] || kill -KILL \$PPID"
+	fleet a b
+	push "$T/one" >/dev/null 2>&1
+	touch "$T/armed"
+	run --separate-stderr push "$T/two" --engine-timeout 2s
+	assert_equal "$status" 3
+	assert_output --partial "lagging: b"
+	one_error "engine b"
+	holds a "$T/two"
+	rm "$T/b.sock" "$T/b.sock.fd" # of b, which was killed
+}
+
 @test "FL-09 wave 2 of 3 fails: wave 3 is sent no load, nobody was paused" {
 	checkpoints
 	engine a --on-pause "echo p >>'$T/paused'"

@@ -261,3 +261,19 @@ under() {
 	push "$T/two" --only a >/dev/null 2>&1
 	holds a "$T/two"
 }
+
+@test "what is no link and no file in the registry is named" {
+	base a
+	rm "$T/registry/current"
+	mkdir "$T/registry/current"
+	run --separate-stderr push "$T/two"
+	refused 65 "registry $T/registry: current is a directory" \
+		"versions/000001"
+	rmdir "$T/registry/current"
+	mv "$T/registry/ledger" "$T/ledger"
+	mkfifo "$T/registry/ledger"
+	run --separate-stderr push "$T/two"
+	refused 65 "$T/registry/ledger is not a regular file"
+	mv "$T/ledger" "$T/registry/ledger"
+	then_two a
+}

@@ -137,7 +137,7 @@ bounded_push() {
 	run --separate-stderr weir-push --source "$T/one" \
 		--registry "$T/$REGISTRY_DIR" --engine "ipc://$T/engine-1.sock"
 	assert_equal "$status" 78
-	[[ $stderr == *'calls itself "engine-1"'* ]]
+	[[ $stderr == *'engine engine-0 '*'calls itself "engine-1"'*'one name'* ]]
 }
 
 @test "carried files of any size: empty, one byte, above leaf and bucket" {

@@ -149,7 +149,7 @@ static void check_after(int n)
 	}
 	if (registry_open_read(&r, &o) > 0) {
 		ok(o.m.open.epoch <= r.epoch,
-		   "step %d: the epoch was kept before `open`", n);
+		   "step %d: the epoch of `open` counts", n);
 		reg_rec_release(&o);
 	}
 	before = r.epoch;

@@ -196,7 +196,6 @@ static const struct {
 	{ "* unlink /run/*", "one that was killed has left it" },
 	{ "* unlink /sock/*", "one that was killed has left it" },
 	{ "* /run/r#/*verdict*", "one that outlives commit writes it" },
-	{ "commit * /reg/versions/#/.tmp.plan.*", "commit was killed in it" },
 	{ "commit unlink /reg/versions/#/*", "a run that was aborted late" },
 };
 

@@ -76,6 +76,7 @@ struct watch {
 	struct seen_run run[PUSHES_MAX];
 	struct decided decided[VERSIONS_MAX];
 	uint64_t top;		/* highest decided number */
+	uint64_t begun;		/* highest epoch that an engine was begun in */
 	struct msg_arena arena;
 };
 extern struct watch watch;

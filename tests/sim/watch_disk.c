@@ -389,10 +389,36 @@ void watch_named(struct node *dir, const char *name)
 	sim.p = running;
 }
 
+static uint64_t epoch_in(struct slice s)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < s.n && s.p[i] >= '0' && s.p[i] <= '9'; i++)
+		n = 10 * n + (uint64_t)(s.p[i] - '0');
+	return n;
+}
+
+/* An epoch that was used is known: by the record of its run, or kept. */
+static void check_epoch(void)
+{
+	uint64_t known = 0;
+	struct slice text;
+	struct msg m;
+
+	if (seen_file("/reg/epoch", false, &text))
+		known = epoch_in(text);
+	if (seen_record("/reg/open", false, M_open, &m) && m.open.epoch > known)
+		known = m.open.epoch;
+	if (known < watch.begun)
+		sim_break("I10", "epoch %llu was used, and can be used again",
+			  ULL(watch.begun));
+}
+
 /* What a power cut took was not decided; what it left was. */
 void watch_power_cut(void)
 {
 	cuts++;
+	check_epoch();
 	watch.top = 0;
 	for (uint64_t v = 1; v < VERSIONS_MAX; v++) {
 		watch.decided[v].is =
@@ -554,6 +580,7 @@ void watch_end_of_world(void)
 	if (last->code != 0)
 		sim_break("I9", "a push without a fault ends with %d",
 			  last->code);
+	check_epoch();
 	for (uint32_t e = 0; e < world.engines && !sim.broken; e++) {
 		check_served(e);
 		if (watch.engine[e].said != watch.top)
