@@ -4,6 +4,12 @@
 
 load helpers
 
+skip_if_slow() {
+	if "$BUILD/tests/sim/sim" --is-slow; then
+		skip "the sanitizers' build takes too long"
+	fi
+}
+
 @test "no seed breaks an invariant, and each row and durable move is crossed" {
 	run -0 "$BUILD/tests/sim/sim" --check --coverage
 	assert_output --regexp '[1-9][0-9]* seeds, 0 broken'
@@ -22,6 +28,7 @@ load helpers
 @test "a seed that breaks says how it is run again, with the fewest faults" {
 	local args
 
+	skip_if_slow
 	run -1 "$BUILD/tests/sim/sim" --mutant=abort_not_heard --seeds=2000
 	assert_output --regexp 'seeds/s, [0-9.]+ simulated hours per minute'
 	assert_line --regexp '^seed [0-9]+: I6: '
@@ -38,9 +45,7 @@ load helpers
 }
 
 @test "each mutant is found by an invariant" {
-	if "$BUILD/tests/sim/sim" --is-slow; then
-		skip "the sanitizers' build takes too long"
-	fi
+	skip_if_slow
 	run -0 "$BUILD/tests/sim/sim" --mutants --check
 	assert_output --partial ', 0 survive'
 }

@@ -45,13 +45,14 @@ static void add_header(struct buf *b, const char *json)
 
 static void add_noise(struct buf *b, size_t n, unsigned seed, unsigned change)
 {
-	for (size_t i = 0; i < n; i++) {
-		uint8_t v = (uint8_t)(i * 2654435761u >> 7 ^ seed);
+	char *p = buf_reserve(b, n);
 
+	for (size_t i = 0; i < n; i++) {
+		p[i] = (char)(uint8_t)(i * 2654435761u >> 7 ^ seed);
 		if (change && i % 1000 == 10)
-			v = (uint8_t)(v + change);
-		buf_add(b, &v, 1);
+			p[i] = (char)(uint8_t)((unsigned)p[i] + change);
 	}
+	b->n += n;
 }
 
 static void put_file(const char *dir, const char *name, const struct buf *b)
