@@ -177,13 +177,13 @@ static void print_table(const struct fsm_table *t, const uint32_t *row,
 			often++;
 		} else {
 			seldom++;
-			wrong->seldom +=
-				row[i] < COUNT_FEW && !row_seldom(t, i);
+			wrong->seldom += !row_seldom(t, i);
 		}
 	}
 	printf("machine %-11s %3zu rows: %3zu crossed at least %d times, "
-	       "%2zu seldom, %2zu never\n",
-	       t->name, t->nedges, often, COUNT_OFTEN, seldom, never);
+	       "%2zu seldom, %2zu never; all of them in %s\n",
+	       t->name, t->nedges, often, COUNT_OFTEN, seldom, never,
+	       row_unit(t));
 	for (size_t i = 0; i < t->nedges; i++)
 		if (row_never(t, i) || row[i] < COUNT_OFTEN)
 			print_row(t, i, row[i]);
@@ -210,7 +210,7 @@ static void print_moves(const struct counts *c, struct count_wrong *wrong)
 		const char *why = move_seldom(sorted[i].name);
 		bool is_seldom = sorted[i].crossed < COUNT_OFTEN;
 
-		wrong->seldom += sorted[i].crossed < COUNT_FEW && !why;
+		wrong->seldom += is_seldom && !why;
 		printf("  %8u %6u %6u  %s", sorted[i].crossed, sorted[i].before,
 		       sorted[i].after, sorted[i].name);
 		if (is_seldom && why)

@@ -14,8 +14,9 @@
 #define COUNT_MOVES 512
 #define COUNT_NAME 80
 #define COUNT_OFTEN 100		/* each row and move, in the seeds of a check */
-#define COUNT_FEW 50		/* fewer need a reason; any change of weir
-				 * changes what is drawn, and so all counts */
+				/* ... or rows.h has a reason */
+#define COUNT_STRAY 50		/* in them, rows that never should be: any
+				 * change of weir changes all that is drawn */
 
 struct node;
 struct proc;
@@ -41,7 +42,7 @@ void count_crossed(uint32_t move);
 void count_death(const struct proc *p);
 void counts_add(struct counts *to, const struct counts *c);
 struct count_wrong {
-	size_t seldom;	/* rows and moves: fewer than COUNT_FEW, no reason */
+	size_t seldom;	/* rows, moves: fewer than COUNT_OFTEN, no reason */
 	size_t never;	/* rows: crossed, and rows.h says that none is */
 };
 /* `may`: how often a row that never is may be. */

@@ -225,7 +225,7 @@ static bool run_jobs(const struct conf *c, struct tally *sum)
  * should, which is for a soak to find. */
 static bool is_covered(const struct conf *c, const struct counts *all)
 {
-	struct count_wrong w = counts_print(all, c->check ? COUNT_FEW : 0);
+	struct count_wrong w = counts_print(all, c->check ? COUNT_STRAY : 0);
 
 	if (!c->check || SIM_WITH_ASAN)
 		w.seldom = 0;

@@ -232,6 +232,26 @@ const char *row_seldom(const struct fsm_table *t, size_t row)
 	return find(seldom, COUNT(seldom), t, row);
 }
 
+const char *row_unit(const struct fsm_table *t)
+{
+	static const struct {
+		const char *machine, *unit;
+	} of[] = {
+		{ "admit", "unit_fsmadmit" },
+		{ "transfer", "unit_fsmtransfer" },
+		{ "commit", "unit_fsmcommit" },
+		{ "homing", "unit_fsmhoming" },
+		{ "engine slot", "unit_engine" },
+		{ "engine gate", "unit_engine" },
+		{ "supervise", "unit_supervise" },
+	};
+
+	for (size_t i = 0; i < COUNT(of); i++)
+		if (strcmp(of[i].machine, t->name) == 0)
+			return of[i].unit;
+	return "no script";
+}
+
 const char *move_seldom(const char *name)
 {
 	for (size_t i = 0; i < COUNT(moves); i++)

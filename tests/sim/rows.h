@@ -17,7 +17,10 @@ const char *row_never(const struct fsm_table *t, size_t row);
 /* Why it is crossed less often than others; NULL: it is not. */
 const char *row_seldom(const struct fsm_table *t, size_t row);
 
-/* The same of a durable move; see count.h. */
+/* The unit program that takes every row of the table, and fails if not. */
+const char *row_unit(const struct fsm_table *t);
+
+/* Why a durable move is made less often than others; see count.h. */
 const char *move_seldom(const char *name);
 
 #endif
