@@ -163,13 +163,15 @@ programs() {
 		assert_equal "$(serving a) $(serving b)" \
 			"$(serving a) $(serving a)"
 		decided "$(serving a)"
-		assert_clean_runs
+		# Killed behind the verdict, where no commit is started again:
+		# what it left is removed by the next one.
+		[ "$n" -eq 22 ] || assert_clean_runs
 	done
 	assert_equal "$(serving a)" 8
 	assert_not_exist "$T/state/weir"
-	# Killed behind the verdict: the next one finds a finished run.
 	push "$T/one"
 	assert_not_exist "$T/registry/open"
+	assert_clean_runs
 }
 
 @test "I9 a stage killed before its hand-off is started again" {
