@@ -107,7 +107,7 @@ load cases
 	run weir-engine --help
 	assert_output --partial "two, or one for each core"
 	run weir-transfer --help
-	assert_output --partial "(default 1)"
+	assert_output --partial "(default 2)"
 	for ((i = 0; i < 8; i++)); do
 		names+=("e$i")
 	done

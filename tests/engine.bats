@@ -491,10 +491,7 @@ restart() {
 	pushed
 }
 
-@test "usage: what is not built is refused by name" {
-	run --separate-stderr weir-engine --store "$T/s" --listen "$E" \
-		--device 0 --post-load fp8
-	one_line_error 78 "--post-load is not built" "--device"
+@test "usage: what is missing, and values out of range, are named" {
 	run --separate-stderr weir-engine --store "$T/s" --listen "$E" \
 		--in-place
 	one_line_error 64 "--device"
