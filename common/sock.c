@@ -365,6 +365,12 @@ int sock_fan_add(struct sock *s, const char *endpoint,
 	return connect_to(s, endpoint);
 }
 
+bool sock_has_listener(const char *endpoint)
+{
+	return starts(endpoint, IPC) &&
+	       sockpath_has_listener(endpoint + strlen(IPC));
+}
+
 void sock_close(struct sock *s)
 {
 	if (s->monitor)

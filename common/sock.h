@@ -69,6 +69,9 @@ int sock_dial(struct sock *s, const char *endpoint, size_t frame_max);
 int sock_fan(struct sock *s, size_t frame_max);
 int sock_fan_add(struct sock *s, const char *endpoint,
 		 const struct sock_peer *name);
+/* Does anybody listen there just now?  The kernel's word: news of connections
+ * come by a thread, which may be late. */
+bool sock_has_listener(const char *endpoint);
 /* Closes at once; what is queued is dropped.  Fine on a zeroed one. */
 void sock_close(struct sock *s);
 /* The same, but what is queued for peers that read still goes out: sock_end()

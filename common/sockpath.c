@@ -35,6 +35,30 @@ static int remove_left(const char *path)
 	return 0;
 }
 
+static int reach(int fd, const struct sockaddr_un *sa)
+{
+	int rc;
+
+	do
+		rc = connect(fd, (const struct sockaddr *)sa, sizeof *sa);
+	while (rc < 0 && errno == EINTR);
+	return rc;
+}
+
+/* EAGAIN: its backlog is full. */
+bool sockpath_has_listener(const char *path)
+{
+	struct sockaddr_un sa;
+	int fd = unix_socket(path, &sa);
+	bool has;
+
+	if (fd < 0)
+		return false;
+	has = reach(fd, &sa) == 0 || errno == EAGAIN;
+	close(fd);
+	return has;
+}
+
 /* Removes a dead process's socket file.  A live one accepts, or its backlog
  * is full (EAGAIN). */
 static int clear_path(const char *path)
@@ -51,9 +75,7 @@ static int clear_path(const char *path)
 	fd = unix_socket(path, &sa);
 	if (fd < 0)
 		return fd;
-	do
-		rc = connect(fd, (struct sockaddr *)&sa, sizeof sa);
-	while (rc < 0 && errno == EINTR);
+	rc = reach(fd, &sa);
 	if (rc == 0 || errno != ECONNREFUSED)
 		rc = log_error(E_AGAIN, "%s is in use by a running process",
 			       path);

@@ -22,6 +22,8 @@ struct sockpath {
  * process's file is replaced, a live one's never (-E_AGAIN); what is no socket
  * is left alone (-E_CONFIG). */
 int sockpath_listen(struct sockpath *s, const char *path, int backlog);
+/* Does anybody listen at path just now?  Also who has no time to accept. */
+bool sockpath_has_listener(const char *path);
 /* Is fd a connection to it? */
 bool sockpath_is_of(const struct sockpath *s, int fd);
 /* Ours alone: another process may have taken a dead-looking path over. */

@@ -251,6 +251,14 @@ static void miss(struct fan *f, uint32_t id)
 
 static void on_sock(void *arg);
 
+/* We were stopped, and so was who connects for us (TM-02); or that is late, or
+ * who listens has no time to accept. */
+static bool is_spared(const struct receiver *r, int64_t now)
+{
+	return now - r->absent_ms > FAN_ABSENT_MS / 2 ||
+	       sock_has_listener(r->endpoint);
+}
+
 /* All wait equally long: who is due first was armed for first. */
 static void on_absent(void *arg)
 {
@@ -261,10 +269,11 @@ static void on_absent(void *arg)
 	for (uint32_t i = 0; i < f->n; i++) {
 		struct receiver *r = &f->receiver[i];
 
-		/* We were stopped, and so was who connects for us (TM-02). */
-		if (r->absent_ms && now - r->absent_ms > FAN_ABSENT_MS / 2)
+		if (!r->absent_ms || r->absent_ms > now)
+			continue;
+		if (is_spared(r, now))
 			r->absent_ms = now + FAN_ABSENT_MS;
-		else if (r->absent_ms && r->absent_ms <= now)
+		else
 			miss(f, i);
 	}
 	for (uint32_t i = 0; i < f->n; i++) {

@@ -354,24 +354,61 @@ static void test_absent(const char *endpoint)
 	fake[0].got = 0;
 }
 
-/* Like a stopped process: the kernel accepts, nobody shakes hands. */
-static void test_silent(const char *path, const char *endpoint)
+static int unix_socket(void)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+static int join(int fd, const struct sockaddr_un *sa)
+{
+	return connect(fd, (const struct sockaddr *)sa, sizeof *sa);
+}
+
+/* A listener that accepts nobody: the kernel does, up to its backlog. */
+static int deaf(struct sockaddr_un *sa, const char *name, int backlog)
+{
+	int fd = unix_socket();
+
+	*sa = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	snprintf(sa->sun_path, sizeof sa->sun_path, "%s/%s", dir, name);
+	ok(fd >= 0 && bind(fd, (struct sockaddr *)sa, sizeof *sa) == 0 &&
+		   listen(fd, backlog) == 0,
+	   "a %s listener", name);
+	return fd;
+}
+
+static void add(const struct sockaddr_un *sa)
+{
+	char endpoint[sizeof sa->sun_path + 8];
+
+	snprintf(endpoint, sizeof endpoint, "ipc://%s", sa->sun_path);
+	eq_i64(fan_add(f, endpoint), 0, "add it");
+}
+
+/* Like a stopped process: nobody shakes hands, or there is not even room for
+ * one more that waits for it. */
+static void test_deaf(void)
+{
+	struct sockaddr_un silent, busy;
+	int fd[] = { deaf(&silent, "silent", 8), deaf(&busy, "busy", 0),
+		     unix_socket(), unix_socket() };
 
 	reset();
-	snprintf(sa.sun_path, sizeof sa.sun_path, "%s", path);
-	ok(fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0 &&
-		   listen(fd, 8) == 0,
-	   "a silent listener");
-	eq_i64(fan_add(f, endpoint), 0, "add it");
+	ok(join(fd[2], &busy) == 0 && join(fd[3], &busy) < 0 && errno == EAGAIN,
+	   "no room at the busy one");
+	add(&silent);
+	add(&busy);
 	call(3, 1, FAN_ABSENT_MS + FAN_ABSENT_MS / 2);
-	ok(until(&seen.ends, 1), "TM-02 waited for");
-	eq_i64(seen.rc, -E_TIMEOUT, "to the deadline");
-	ok(!fan_is_absent(f, 3), "it may live");
-	close(fd);
-	unlink(path);
+	call(4, 1, FAN_ABSENT_MS + FAN_ABSENT_MS / 2);
+	for (unsigned n = 1; n <= 2; n++) {
+		ok(until(&seen.ends, n), "TM-02 waited for");
+		eq_i64(seen.rc, -E_TIMEOUT, "to the deadline");
+		ok(!fan_is_absent(f, seen.receiver), "it may live");
+	}
+	for (size_t i = 0; i < COUNT(fd); i++)
+		close(fd[i]);
+	unlink(silent.sun_path);
+	unlink(busy.sun_path);
 }
 
 int main(void)
@@ -403,8 +440,7 @@ int main(void)
 	test_lost();
 	snprintf(absent, sizeof absent, "ipc://%s/absent", dir);
 	test_absent(absent);
-	snprintf(absent, sizeof absent, "ipc://%s/silent", dir);
-	test_silent(absent + strlen("ipc://"), absent);
+	test_deaf();
 	call(0, 1, PATIENCE_MS); /* open at the end: freed */
 	fan_free(f);
 	fake_stop(0);

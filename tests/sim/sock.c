@@ -90,6 +90,14 @@ int sock_fan_add(struct sock *s, const char *endpoint,
 	return 0;
 }
 
+bool sock_has_listener(const char *endpoint)
+{
+	const struct node *n =
+		disk_find(disk_root(), endpoint + strlen(IPC), false);
+
+	return n && n->kind == N_SOCK && n->listener;
+}
+
 void sock_close(struct sock *s)
 {
 	struct vsock *v = vsock_of(s);
