@@ -127,20 +127,16 @@ whole() {
 	# shellcheck disable=SC2046 # pids
 	python3 - "$(pid_of push)" "$(pid_of a)" "$(pid_of b)" \
 		$(cat "$(newest_run)"/*.1) <<-'PY'
-	import os, signal, sys, time
-	pids = [int(p) for p in sys.argv[1:]]
-	def dead(p):
-	    try:
-	        return open(f"/proc/{p}/stat").read().rsplit(")")[1][1] == "Z"
-	    except OSError:
-	        return True
+	import os, select, signal, sys, time
+	# Numbers of those that have ended are others' soon.
+	fds = [os.pidfd_open(int(p)) for p in sys.argv[1:]]
 	for _ in range(20000):
-	    if dead(pids[0]):
+	    if select.select(fds[:1], [], [], 0)[0]:
 	        break
-	    for p in pids:
+	    for fd in fds:
 	        for s in (signal.SIGWINCH, signal.SIGCHLD, signal.SIGCONT):
 	            try:
-	                os.kill(p, s)
+	                signal.pidfd_send_signal(fd, s)
 	            except ProcessLookupError:
 	                pass
 	    time.sleep(0.001)

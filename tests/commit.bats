@@ -16,8 +16,8 @@ teardown() {
 
 	forget_reaped
 	for pid in "${STARTED[@]}"; do
-		kill -TERM "$pid" 2>/dev/null || true
-		wait_for is_dead "$pid" || true
+		signal "$pid" TERM
+		wait_for has_ended "$pid" || true
 	done
 	common_teardown
 }

@@ -32,13 +32,14 @@ checkpoint() {
 teardown() {
 	local pid
 
+	tell_failure
 	forget_reaped
 	for pid in "${STARTED[@]}"; do
 		kill -CONT "$pid" 2>/dev/null || true
 		kill -TERM "$pid" 2>/dev/null || true
 	done
 	for pid in "${STARTED[@]}"; do
-		wait_for is_dead "$pid" || true
+		wait_for has_ended "$pid" || true
 	done
 	common_teardown
 }

@@ -52,6 +52,7 @@ common_teardown() {
 	local pid left=0
 
 	forget_reaped
+	tell_failure
 	for pid in "${STARTED[@]}"; do
 		kill_and_reap "$pid"
 	done
@@ -59,6 +60,19 @@ common_teardown() {
 	no_races || left=1
 	rm -rf "$T"
 	return $left
+}
+
+# Beside what bats shows of a test that failed: what was run last, and how logs
+# end.
+tell_failure() {
+	local log
+
+	[ -z "${BATS_TEST_COMPLETED:-}${TOLD:-}" ] || return 0
+	TOLD=1
+	echo "last run: status ${status:-none}, stderr: ${stderr:-none}" >&2
+	for log in "$T"/*.err; do
+		[ ! -s "$log" ] || tail -v -n 3 "$log" >&2
+	done
 }
 
 # Whatever exit status was looked at.
@@ -88,17 +102,25 @@ stop() {
 	local pid
 
 	pid=$(pid_of "$1")
-	kill "-${2:-TERM}" "$pid" 2>/dev/null || true
+	signal "$pid" "${2:-TERM}"
 	wait_for_end "$pid"
+}
+
+# signal PID SIGNAL: to a child; the number of one that has ended may be another
+# suite's process by now.
+signal() {
+	! is_child "$1" || kill "-$2" "$1" 2>/dev/null || true
 }
 
 # wait_for_end PID: of a process of start(); its status is ours.
 wait_for_end() {
 	local pid=$1
 
-	wait_for is_dead "$pid" || return 124
+	wait_for has_ended "$pid" || return 124
 	wait "$pid"
 }
+
+has_ended() { ! is_child "$1" || is_dead "$1"; }
 
 # ends PID: it does, with a $status that is looked at next; as run, which would
 # wait in a subshell for what is no child of that.
@@ -117,7 +139,7 @@ is_dead() {
 }
 
 kill_and_reap() {
-	is_dead "$1" || kill -KILL "$1" 2>/dev/null || true
+	signal "$1" KILL
 	wait "$1" 2>/dev/null || true
 }
 
@@ -207,9 +229,14 @@ no_leftover_processes() { [ -z "$(leftover_processes)" ]; }
 
 # Processes of ours may need a moment to notice that the test is over.
 assert_nothing_left() {
-	local pid rests
+	local pid rests answer=0
 
-	! leftovers >/dev/null || return 0
+	leftovers >/dev/null || answer=$?
+	[ "$answer" -ne 0 ] || return 0
+	if [ "$answer" -ne 1 ]; then
+		echo "leftovers ended with $answer" >&2
+		return 1
+	fi
 	wait_for no_leftover_processes || true
 	rests=$(filter_leftovers "${KILLED_LEAVE:+/^process /}s/^/left behind: /p")
 	[ -n "$rests" ] || return 0

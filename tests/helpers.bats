@@ -109,6 +109,58 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$T/run/s"
 	[ "$rc" -eq 7 ]
 }
 
+@test "stop signals and waits for a child alone: a number may be another's by now" {
+	start one true
+	wait_for_end "$(pid_of one)"
+	start other sh -c 'sleep 100 & echo $!; wait'
+	wait_for test -s "$T/other.out"
+	cp "$T/other.out" "$T/one.pid"
+	WAIT_SECONDS=1 stop one || true
+	kill_and_reap "$(pid_of one)"
+	refute is_dead "$(pid_of one)"
+	kill "$(pid_of one)"
+}
+
+@test "a checker that ends without an answer fails the test" {
+	BUILD=$T run assert_nothing_left
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"leftovers ended with 127"* ]]
+}
+
+# inner: a suite of its own, run by bats; its own answer in $output.
+inner() {
+	mkdir "$T/inner"
+	sed 's/^TEST /@test /' >"$T/inner/x.bats"
+	cp "$SRC"/tests/*.bash "$T/inner"
+	run env -u T -u WEIR_TEST_DIR bats --tap "$T/inner/x.bats"
+}
+
+@test "a failure in a function fails the test, and is shown, with what was run last" {
+	inner <<-'END'
+	load helpers
+	half() {
+		echo "half of it"
+		false
+		true
+	}
+	TEST "its middle" { half; }
+	TEST "a run" {
+		start log sh -c 'echo of the log >&2'
+		wait_for_end "$(pid_of log)"
+		run --separate-stderr sh -c 'echo of the run >&2; exit 69'
+		assert_success
+	}
+	TEST "good" { true; }
+	END
+	[ "$status" -eq 1 ]
+	assert_line --partial "not ok 1 its middle"
+	assert_line "# half of it"
+	assert_line --partial "not ok 2 a run"
+	assert_line "# last run: status 69, stderr: of the run"
+	assert_line "# of the log"
+	assert_line --partial "ok 3 good"
+}
+
 @test "wait_for fails at its deadline and says for what it waited" {
 	WAIT_SECONDS=1 run wait_for false
 	[ "$status" -eq 1 ]
@@ -133,6 +185,10 @@ socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$T/run/s"
 	BUILD=$T/b run sh "$T/src/tests/run" unit_good
 	[ "$status" -eq 0 ]
 	assert_line "1 passed, 0 failed"
+	# One whose programs are not there cannot begin.
+	run sh "$T/src/tests/run" "$T/b/unit_good" "$T/none/unit_good"
+	[ "$status" -eq 1 ]
+	assert_line "1 passed, 1 failed"
 }
 
 # In front of && a failure ends nothing, and run waits in a subshell, for what
