@@ -448,7 +448,9 @@ static int begin_job(struct http_engine *h)
 		h->packing = NP_AT_LOAD;
 	if (call == EC_ABORT)
 		h->script = abort_script(h);
-	if ((call == EC_PAUSE || call == EC_SWAP) && l->loaded && l->held)
+	/* Of a pause that was, one that runs by now needs another. */
+	if (l->loaded && l->held &&
+	    (call == EC_SWAP || (call == EC_PAUSE && h->paused)))
 		h->script = nothing;
 	if (call == EC_LOAD || (call == EC_SWAP && h->script != nothing)) {
 		h->e->live.proof = LOAD_ACK;

@@ -175,6 +175,8 @@ start_held() {
 	alone a=sglang
 	start_held 1 /flush_cache
 	kill -TERM "$(pid_of push)"
+	# Else the flush could be answered before commit hears of it.
+	wait_for contains "$T/push.err" "asked for the abort"
 	: >"$T/go"
 	ends_with 143 push
 	run order
@@ -186,7 +188,7 @@ a resume"
 @test "HT-03 FL-09 the second wave's server is silent: by its deadline, both named" {
 	alone a=sglang b=sglang c=vllm
 	faults b "POST:/update_weights_from_disk silent"
-	try 1 --max-inflight-engine-groups 1 --load-timeout 2s
+	try 1 --max-inflight-engine-groups 1 --load-timeout 4s
 	assert_equal "$status" 2
 	[[ "$stderr" == *"engine b ("*"no answer"*"no answer to a load while paused"* ]]
 	[[ "$stderr" == *"engines need attention: a, b"* ]]
@@ -258,6 +260,52 @@ restarted_before_its_label() {
 	run calls update_weights_from
 	assert_line --index 0 --partial "\"$(realpath "$T/v2")\""
 	assert_line --index 1 --partial "\"$(realpath "$T/v3")\""
+}
+
+@test "HT-06 I9 commit is killed, and some are resumed already: all come home" {
+	local name
+
+	alone a=sglang v=vllm b=sglang
+	source_of 1
+	faults b "POST:/update_weight_version hold:$T/go"
+	start push weir-push --source "$T/v1" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" "${TRY[@]}"
+	wait_for contains "$T/calls" "a end POST /continue_generation"
+	wait_for contains "$T/calls" "v end POST /resume"
+	wait_for contains "$T/calls" "b begin POST /update_weight_version"
+	kill -KILL "$(leftover_processes |
+		awk '$2 ~ /weir-commit$/ { print $1; exit }')"
+	: >"$T/go"
+	ends_with 0 push
+	tells 1 a v b
+	for name in a v b; do
+		run is_kept_paused "$name"
+		assert_failure
+	done
+}
+
+@test "VF-05 a decided version that is owed: what a newer run left half comes first" {
+	alone a=sglang b=sglang
+	# Decided and told, and not resumed: owed.
+	faults a "POST:/continue_generation status:500:no"
+	try 1 --engine-timeout 3s
+	assert_equal "$status" 3
+	# Nor when the next run comes, which loads it, and fails elsewhere.
+	faults b "POST:/update_weights_from_disk status:400:no"
+	try 2 --engine-timeout 3s
+	assert_equal "$status" 2
+	# This one can do no more than look after them.
+	faults a "/none none"
+	faults b "GET:/model_info status:500:no"
+	: >"$T/calls"
+	try 2
+	[ "$status" -ne 0 ]
+	run order
+	assert_output ""
+	faults b "/none none"
+	publish 2
+	tells 2 a b
+	[ ! -s "$T/registry/attention" ]
 }
 
 # What slime posts for one update from disk (share/doc/interop.md).
