@@ -253,13 +253,40 @@ static void tell_serving(struct recover *r, const struct recover_item *it)
 	registry_ledger(r->reg, &ev);
 }
 
+/* An in-place engine has one set of weights: what the newest run left there
+ * comes first.  The debt of an older one would resume a part of that. */
+static bool overtakes(const struct recover_item *it,
+		      const struct recover_item *older)
+{
+	return older->who.kind != ENGINE_NATIVE &&
+	       it->goal.epoch > older->goal.epoch &&
+	       slice_eq(it->who.name, older->who.name);
+}
+
+static bool is_overtaken(const struct recover *r, const struct recover_item *it)
+{
+	for (uint32_t i = 0; i < r->nitems; i++)
+		if (overtakes(&r->item[i], it))
+			return true;
+	return false;
+}
+
+/* It serves a later version: nothing older is owed, or left half. */
+static void settle_older(struct recover *r, const struct recover_item *it)
+{
+	for (uint32_t i = 0; i < r->nitems; i++)
+		r->item[i].home |= overtakes(it, &r->item[i]);
+}
+
 static void on_done(void *arg, struct engine *e, bool home)
 {
 	struct recover *r = arg;
 	struct recover_item *it = &r->item[e->id];
 
-	if (home && it->decided)
+	if (home && it->decided) {
 		tell_serving(r, it);
+		settle_older(r, it);
+	}
 	it->home = home || is_settled(it, r->bring.one[e->id].fenced);
 	if (--r->left == 0)
 		r->done(r->arg, settle(r));
@@ -317,6 +344,12 @@ static void open_engine(struct recover *r, uint32_t i)
 	it->goal.token = r->how->token;
 	it->goal.abort_requests = r->how->abort_requests;
 	it->goal.rollback = r->how->rollback;
+	if (is_overtaken(r, it)) {
+		it->cause = xasprintf("engine %.*s: what a newer run left "
+				      "there comes first",
+				      SLICE_ARG(it->who.name));
+		return;
+	}
 	if (it->who.workers.n == 0)
 		find_places(r, it);
 	was = log_quiet_thread(1);
