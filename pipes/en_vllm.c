@@ -266,8 +266,8 @@ static const struct http_dialect vllm = {
 		[HO_LOOK] = { PAUSED, .take = take_paused, .soft = true,
 			      .brief = true },
 		[HO_HOLD] = { KEEP, .take = http_take_held,
-			      .is_wanted = http_is_running, .soft = true,
-			      .brief = true },
+			      .is_wanted = http_is_running, .optional = true,
+			      .soft = true, .brief = true },
 		[HO_FLUSH] = { .method = "POST",
 			       .path = "/reset_prefix_cache"
 				       "?reset_running_requests=true"

@@ -333,6 +333,14 @@ abort ok"
 	assert_output "a pause"
 }
 
+@test "VF-05 what cannot be paused again is not said to be paused" {
+	serve a sglang
+	faults a "POST:/pause_generation status:404:"
+	client sglang poisoned probe abort
+	assert_line --partial "abort E_UNAVAIL"
+	assert_line --partial "it may not be paused: keep requests away from it"
+}
+
 @test "HT-06 an abort leaves each group on record by its name, and no other" {
 	serve a sglang --cast
 	client sglang poisoned group=weir-x-3-19 group=weir-x-4-1 probe abort
