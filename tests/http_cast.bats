@@ -211,7 +211,7 @@ mends() {
 	casting sglang a
 	faults a "POST:${LOAD[sglang]} status:400:partially" \
 		"POST:${END[sglang]} silent"
-	try 1 --load-timeout 2s --engine-timeout 2s
+	try 1 --load-timeout 2s --engine-timeout 6s
 	assert_equal "$status" 2
 	[[ "$stderr" == *"it does not leave its weight-update group weir-"*": restart it"* ]]
 }
@@ -247,12 +247,12 @@ left_what_was_made() {
 	casting sglang a
 	faults a "POST:${LOAD[sglang]} status:400:partially" \
 		"POST:/destroy_weights_update_group silent"
-	try 1 --load-timeout 2s --engine-timeout 2s
+	try 1 --load-timeout 2s --engine-timeout 6s
 	assert_equal "$status" 2
 	# What the first one left is all that this one knows.
 	faults a "POST:/destroy_weights_update_group silent"
 	: >"$T/calls"
-	try 1 --load-timeout 2s --engine-timeout 2s
+	try 1 --load-timeout 2s --engine-timeout 6s
 	run order '^a '
 	assert_line "a destroy"
 	refute_output --partial $'a destroy\na destroy'

@@ -64,7 +64,7 @@ odd_answers() {
 # NAME FAULT MS TEXT: of a load of SGLang's, which can be asked about it.
 rows() {
 	cat <<-EOF_ROWS
-	endless rawhold:$T/endless.raw 700 the answer stopped in its body
+	endless rawhold:$T/endless.raw 3000 the answer stopped in its body
 	cut raw:$T/cut.raw 9000 closed in the middle of its answer
 	chunk raw:$T/chunk.raw 9000 closed in the middle of its answer
 	short raw:$T/short.raw 9000 outcome unknown: 200: {"success":true
@@ -181,7 +181,7 @@ at() {
 	LD_PRELOAD=$BUILD/tests/names.so run client sglang a probe
 	assert_output "probe ok"
 	at never.test
-	LD_PRELOAD=$BUILD/tests/names.so run client sglang a ms=300 probe
+	LD_PRELOAD=$BUILD/tests/names.so run client sglang a ms=3000 probe
 	assert_equal "$status" 0
 	assert_output --partial "probe E_UNAVAIL"
 	assert_output --partial "not connected: Resolving timed out"
