@@ -524,3 +524,32 @@ int plan_largest_tensor(const struct plan *p, uint32_t b, char *out,
 	msg_arena_release(&a);
 	return rc;
 }
+
+static void add_part(const struct plan *p, const struct m_part *part,
+		     struct buf *out)
+{
+	if (part->kind == PART_TENSOR)
+		buf_addf(out, "tensor \"%.*s\"", SLICE_ARG(part->name));
+	else
+		buf_addf(out, "%s %s",
+			 part->kind == PART_HEADER ? "header of" : "file",
+			 p->file[part->file].path);
+}
+
+int plan_bucket_text(const struct plan *p, uint32_t b, struct buf *out)
+{
+	struct msg_arena a = { 0 };
+	struct msg m;
+	int rc = plan_bucket(p, b, &m, &a);
+
+	if (rc == 0 && m.bucket.parts.n > 0) {
+		add_part(p, &m.bucket.parts.v[0], out);
+		if (m.bucket.parts.n > 1) {
+			buf_addf(out, " to ");
+			add_part(p, &m.bucket.parts.v[m.bucket.parts.n - 1],
+				 out);
+		}
+	}
+	msg_arena_release(&a);
+	return rc;
+}

@@ -93,5 +93,8 @@ int plan_bucket(const struct plan *p, uint32_t b, struct msg *m,
 /* Name of the largest tensor of a bucket, for I8's message.  "" if none. */
 int plan_largest_tensor(const struct plan *p, uint32_t b, char *out,
 			size_t size, uint64_t *bytes);
+/* Adds what a bucket carries, for a message: the one tensor or file, or the
+ * first and the last of several. */
+int plan_bucket_text(const struct plan *p, uint32_t b, struct buf *out);
 
 #endif

@@ -244,10 +244,13 @@ static int finish_contents(struct srchash *h)
 
 static void end(struct srchash *h)
 {
+	/* Who hears of the failure says so. */
+	int was = log_quiet_thread(1);
 	int rc = srcfiles_check(h->files);
 
 	if (rc == 0)
 		rc = finish_contents(h);
+	log_quiet_thread(was);
 	if (rc < 0) {
 		fail(h, ID_NONE, -rc, log_cause());
 		return;

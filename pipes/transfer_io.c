@@ -87,9 +87,23 @@ static const char *cause_of_source(const struct xf_action *a)
 	return log_cause();
 }
 
+/* An ack has one digest for all of its bucket: which of several tensors
+ * differs, nobody knows. */
+static char *what_differs(struct xfer *x, const struct xf_action *a)
+{
+	struct buf text = { 0 };
+	char *what = NULL;
+
+	if (a->code == E_DATA && a->bucket != ID_NONE &&
+	    plan_bucket_text(&x->plan, a->bucket, &text) == 0)
+		what = xasprintf(" (%.*s)", (int)text.n, text.p);
+	buf_release(&text);
+	return what;
+}
+
 static const char *cause_of_engine(struct xfer *x, const struct xf_action *a)
 {
-	char where[32] = "";
+	char where[32] = "", *what;
 	int was;
 
 	/* Told again: commit's link was lost. */
@@ -101,10 +115,12 @@ static const char *cause_of_engine(struct xfer *x, const struct xf_action *a)
 	/* Fenced off, mostly by commit's own cancel, of which it has said why;
 	 * or all has been moved, and it asks the engines itself: commit knows
 	 * whether this is news. */
+	what = what_differs(x, a);
 	was = log_quiet_thread(a->code == E_FENCED || x->has_drained);
-	log_error(a->code, "engine %s: %s%s", x->plan.engine[a->engine].name,
-		  where, a->cause);
+	log_error(a->code, "engine %s: %s%s%s", x->plan.engine[a->engine].name,
+		  where, a->cause, what ? what : "");
 	log_quiet_thread(was);
+	free(what);
 	free(x->cause[a->engine]);
 	x->cause[a->engine] = xstrdup(log_cause());
 	return x->cause[a->engine];

@@ -51,6 +51,20 @@ check_events() {
 	holds a "$T/mix"
 }
 
+# The ack of a bucket has one digest.
+@test "BK-05 a bucket that arrives otherwise: what it carries is named" {
+	tensors "$T/t" a:F32:1000 b:BF16:1000 c:F32:1000
+	fake b bad-digest=2
+	fleet b
+	run --separate-stderr push "$T/t" --bucket-size 2000
+	refused 1 "engine b: bucket 2: holds other bytes" "(tensor \"b\")"
+	fake c bad-digest=0
+	fleet c
+	run --separate-stderr push "$T/t" --bucket-size 1MiB
+	refused 1 "engine c: bucket 0: holds other bytes" \
+		"(file config.json to tensor \"c\")"
+}
+
 @test "BK-05 the content is the same at every bucket size and split" {
 	local n=0 options want
 
@@ -142,7 +156,9 @@ anon() { awk '/^RssAnon/ { print $2 }' "/proc/$1/status" 2>/dev/null; }
 	# truncate(1) opens it first, without waiting for a lease
 	# shellcheck disable=SC2317
 	cut_short() { python3 -c "import os; os.truncate('$1', 100000)"; }
-	for how in rewritten cut_short; do
+	# shellcheck disable=SC2317
+	grown() { echo >>"$1"; }
+	for how in rewritten cut_short grown; do
 		rm -rf "$T/bad"
 		cp -r "$T/two" "$T/bad"
 		touch "$T/hold"
