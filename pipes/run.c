@@ -288,6 +288,7 @@ static int open_path(struct run *r, const char *path)
 
 int run_open(struct run *r, const char *path, bool must_exist)
 {
+	bool is_new = path && !must_exist && access(path, F_OK) < 0;
 	char *fresh = NULL;
 	int rc = 0;
 
@@ -299,8 +300,11 @@ int run_open(struct run *r, const char *path, bool must_exist)
 	if (rc == 0)
 		rc = open_path(r, path ? path : fresh);
 	free(fresh);
-	if (rc < 0)
+	if (rc < 0) {
 		run_close(r);
+		if (is_new)
+			rmdir(path);
+	}
 	return rc;
 }
 

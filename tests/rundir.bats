@@ -73,6 +73,17 @@ in_run() {
 	assert_not_exist "$T/r"
 }
 
+@test "--run with a name that is refused leaves no directory" {
+	local name
+
+	for name in $(printf %0100d 1) größe; do
+		run --separate-stderr weir-push --run "$T/$name" \
+			--source "$T/none" --engine ipc:///x
+		one_line_error 78 "run directory $T/$name"
+		assert_not_exist "$T/$name"
+	done
+}
+
 @test "push refuses a run that has ended: it would move nothing" {
 	one_engine
 	push "$T/one" --run "$T/r"
