@@ -71,8 +71,17 @@ static void print_registry(const struct status *st)
 		       st->open_is_decided ? "decided" : "not decided");
 }
 
+/* Of a registry that was lost, or is an older copy: nothing of it can bring
+ * the engine to a lower number. */
+static bool is_ahead(const struct status *st, const struct row *r)
+{
+	return st->has_decision && r->answered && r->serving > st->version;
+}
+
 static const char *row_state(const struct status *st, const struct row *r)
 {
+	if (is_ahead(st, r))
+		return "ahead of the registry: push a new version";
 	if (status_is_lagging(st, r))
 		return "lagging";
 	return r->answered ? "ok" : "unreachable";
@@ -113,7 +122,7 @@ static void print_advice(const struct status *st)
 		const struct row *r = &st->row[i];
 
 		if (!status_is_lagging(st, r) || !r->answered ||
-		    (i && strcmp(r->name, r[-1].name) == 0))
+		    is_ahead(st, r) || (i && strcmp(r->name, r[-1].name) == 0))
 			continue;
 		buf_addf(&b, " --only %s", r->name);
 	}

@@ -251,3 +251,20 @@ cast_again() {
 	[[ $stderr == *"on-swap failed with status 1"* ]]
 	[[ $stderr == *"post-load failed with status 1"* ]]
 }
+
+@test "an engine ahead of the registry: status advises what works" {
+	checkpoint "$T/one" --size 256KiB --seed 1
+	engines a
+	fleet a
+	push "$T/one" >/dev/null 2>&1
+	cp -r "$T/registry" "$T/restored"
+	push "$T/one" >/dev/null 2>&1
+	run --separate-stderr weir-status --registry "$T/restored"
+	assert_equal "$status" 3
+	assert_output --partial "ahead of the registry: push a new version"
+	refute_output --partial "--only"
+	run --separate-stderr weir-push --only a -q --registry "$T/restored"
+	one_line_error 65 "engine a" "serves version 2, above the published 1"
+	REGISTRY_DIR=restored push "$T/one" >/dev/null 2>&1
+	assert_equal "$(serving a)" 3
+}
