@@ -41,6 +41,7 @@ struct root {
 	struct device device;
 	uint64_t room; /* bytes of the rank's largest share */
 	struct loop_timer silence;
+	uint64_t patience_ms; /* with it */
 };
 
 enum group_state { GROUP_NEW, GROUP_FORMING, GROUP_FORMED, GROUP_BROKEN };
@@ -119,7 +120,8 @@ void tr_nccl_init_root(struct root *r, struct transport *t, uint32_t rank);
 int tr_nccl_start_root(struct root *r);
 /* Its mover has the source's files.  -E_*: it has not, and why (log_cause()). */
 int tr_nccl_give_files(struct root *r);
-/* (Re)arms the deadline for its next word, if it owes one. */
+/* (Re)arms the deadline for its next word, if it owes one: its device, a group
+ * that forms, a bucket. */
 void tr_nccl_watch_root(struct root *r);
 void tr_nccl_free_root(struct root *r);
 

@@ -220,11 +220,14 @@ static void start_casts(struct transport *t, struct root *root)
 	struct nccl *n = tr_nccl_of(t);
 
 	for (struct cast *c = n->cast; c && root->mover; c = c->next) {
-		if (c->group->root != root || c->seq || has_ended(c))
+		struct group *g = c->group;
+
+		if (g->root != root || c->seq || has_ended(c))
 			continue;
-		if (c->group->state == GROUP_NEW)
-			tr_nccl_form(t, c->group);
-		if (c->group->state != GROUP_FORMED)
+		/* If that fails, c is no more. */
+		if (g->state == GROUP_NEW)
+			tr_nccl_form(t, g);
+		if (g->state != GROUP_FORMED)
 			break;
 		send_to_mover(t, c);
 	}

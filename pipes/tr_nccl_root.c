@@ -105,13 +105,17 @@ static void lose(struct root *r, int code, const char *cause)
 
 	if (t->env->plan->nranks > 1)
 		snprintf(whose, sizeof(whose), "source rank %u: ", r->rank);
+	loop_disarm(t->env->loop, &r->silence);
 	r->gone_code = code;
 	snprintf(r->gone, sizeof(r->gone), "%s%s", whose, cause);
 	mover_free(r->mover);
 	r->mover = NULL;
-	for (uint32_t i = 0; i < t->env->plan->nreceivers; i++)
-		if (n->wants[i] && tr_nccl_root_of(t, i) == r)
-			tr_tell_failed(t, i, ID_NONE, code, slice_of(r->gone));
+	for (uint32_t i = 0; i < t->env->plan->nreceivers; i++) {
+		if (!n->wants[i] || tr_nccl_root_of(t, i) != r)
+			continue;
+		n->wants[i] = false;
+		tr_tell_failed(t, i, ID_NONE, code, slice_of(r->gone));
+	}
 	for (uint32_t i = 0; i < n->ngroups; i++)
 		if (n->group[i]->root == r)
 			tr_nccl_break_group(t, n->group[i], code, r->gone);
@@ -134,22 +138,55 @@ static void silent(void *arg)
 
 	snprintf(cause, sizeof(cause), "%s said nothing for %s",
 		 tr_nccl_of(r->t)->way->mover->program,
-		 units_time((int64_t)r->t->env->load_ms, time));
+		 units_time((int64_t)r->patience_ms, time));
 	lose(r, E_TIMEOUT, cause);
+}
+
+static bool is_forming(const struct root *r)
+{
+	const struct nccl *n = tr_nccl_of(r->t);
+
+	for (uint32_t i = 0; i < n->ngroups; i++)
+		if (n->group[i]->root == r &&
+		    n->group[i]->state == GROUP_FORMING)
+			return true;
+	return false;
+}
+
+static bool owes_bucket(const struct root *r)
+{
+	const struct nccl *n = tr_nccl_of(r->t);
+
+	for (const struct cast *c = n->cast; c; c = c->next)
+		if (c->group->root == r && tr_nccl_is_owed(n, c))
+			return true;
+	return false;
+}
+
+/* 0: it owes nothing. */
+static uint64_t patience_with(const struct root *r)
+{
+	const struct tr_env *env = r->t->env;
+
+	if (!r->mover)
+		return 0;
+	if (!r->device.is_known)
+		return env->engine_ms;
+	/* Its own deadline, and then those of the others, say more. */
+	if (is_forming(r))
+		return 2 * env->load_ms;
+	return owes_bucket(r) ? env->load_ms : 0;
 }
 
 void tr_nccl_watch_root(struct root *r)
 {
-	const struct nccl *n = tr_nccl_of(r->t);
+	struct loop *l = r->t->env->loop;
 
-	for (const struct cast *c = n->cast; c; c = c->next) {
-		if (c->group->root != r || !tr_nccl_is_owed(n, c))
-			continue;
-		loop_arm(r->t->env->loop, &r->silence,
-			 (int64_t)r->t->env->load_ms);
-		return;
-	}
-	loop_disarm(r->t->env->loop, &r->silence);
+	r->patience_ms = patience_with(r);
+	if (r->patience_ms)
+		loop_arm(l, &r->silence, (int64_t)r->patience_ms);
+	else
+		loop_disarm(l, &r->silence);
 }
 
 /* ---- its start ---- */
@@ -180,7 +217,9 @@ int tr_nccl_start_root(struct root *r)
 				      .transport = slice_of(n->way->name),
 				      .bytes = env->plan->rank[r->rank].bytes,
 				      .device = r->rank };
-	return mover_send(r->mover, &m, NULL, 0);
+	rc = mover_send(r->mover, &m, NULL, 0);
+	tr_nccl_watch_root(r);
+	return rc;
 }
 
 int tr_nccl_give_files(struct root *r)

@@ -114,6 +114,25 @@ two() {
 	fails "all 3 ranks came, but their group did not form" --load-timeout 4s
 }
 
+@test "nccl: a source's mover that says nothing, and one that makes no group" {
+	checkpoint "$T/one" --size 1MiB
+	gpu_engine a 1
+	fleet a
+	mkdir "$T/libexec"
+	cat >"$T/libexec/weir-move-nccl" <<-END
+	#!/bin/sh
+	[ "\$1" != check ] || exec "$BUILD/weir-move-nccl" "\$@"
+	exec sleep 1000
+	END
+	chmod +x "$T/libexec/weir-move-nccl"
+	WEIR_LIBEXEC="$T/libexec" fails \
+		"engine a: weir-move-nccl said nothing for 4 s" \
+		--engine-timeout 4s
+	WEIR_STANDIN_FAULT=begin-hang fails \
+		"engine a: .*weir-move-nccl said nothing for 2 s" \
+		--load-timeout 1s
+}
+
 @test "NC-03 NC-06 a killed receiver is seen, and an abort that hangs ends" {
 	two broadcast-hang=2
 	WEIR_STANDIN_FAULT=abort-hang start push weir-push --transport nccl \
