@@ -75,7 +75,7 @@ static int queue(const struct hasher *h, struct chunk *c,
 	return rc == 0 ? gpu_stream_wait(c->stream) : rc;
 }
 
-/* -E_NOMEM: no room for the sums. */
+/* -E_NOMEM: no room for the sums.  Under the caller's watchdog. */
 static int hash_runs(const struct hasher *h, struct chunk *c,
 		     const struct leafsum_run *run, uint32_t n, struct buf *out)
 {
@@ -85,13 +85,11 @@ static int hash_runs(const struct hasher *h, struct chunk *c,
 	void *p;
 	int rc;
 
-	watchdog_set("a hash on the device", MOVE_SLOT_CALL_MS);
 	rc = gpu_alloc(&p, need);
 	if (rc == 0) {
 		rc = queue(h, c, run, n, p);
 		gpu_free(p);
 	}
-	watchdog_clear();
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		leafsum_end((uint64_t *)(c->p + i * LANES_BYTES), run[i].n,
 			    h->secret, &d);
@@ -156,6 +154,7 @@ void hasher_open(struct hasher *h, struct chunk *c)
 
 	digest_secret(h->secret);
 	buf_add(&text, "", 1);
+	watchdog_set("the code for the device", MOVE_SLOT_CALL_MS);
 	if (rc >= 0)
 		rc = load_code(h, text.p);
 	if (rc >= 0)
@@ -163,6 +162,7 @@ void hasher_open(struct hasher *h, struct chunk *c)
 	log_quiet_thread(was);
 	if (rc < 0)
 		hasher_close(h);
+	watchdog_clear();
 	if (rc < 0 && rc != -E_NOINPUT)
 		log_warn("%s: %s: bytes are copied back to be hashed", path,
 			 log_cause());
@@ -229,7 +229,9 @@ int hasher_step(const struct hasher *h, struct load *l, struct chunk *c)
 	if (n == 0)
 		return 0;
 	was = log_quiet_thread(1);
+	watchdog_set("a hash on the device", MOVE_SLOT_CALL_MS);
 	rc = hash_runs(h, c, run, n, &l->known);
+	watchdog_clear();
 	log_quiet_thread(was);
 	if (rc < 0 && rc != -E_NOMEM)
 		return log_error(-rc, "%s", log_cause());

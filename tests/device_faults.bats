@@ -152,7 +152,8 @@ killed_at() {
 	export WEIR_LIBEXEC="$BUILD/tests/standin"
 	local call mover
 
-	for call in "the start of the device" "pinned memory and a stream"; do
+	for call in "the start of the device" "pinned memory and a stream" \
+		"the code for the device"; do
 		WEIR_HANG=$call start_fails
 		assert_regex "$stderr" "$call did not return within 100 ms"
 	done
