@@ -511,7 +511,7 @@ hashed_there() {
 	tar -C "$T" -xzf "$T/pack.tar.gz"
 	run env -i PATH=/usr/bin:/bin LD_LIBRARY_PATH="$LD_LIBRARY_PATH" \
 		TMPDIR="$TMPDIR" WEIR_GPU_MIB=16 WEIR_GPU_VERSIONS=5 \
-		"$T/weir-gpu/run" "$T/figures.json"
+		WEIR_GPU_SECONDS=1200 "$T/weir-gpu/run" "$T/figures.json"
 	assert_success
 	assert_line --index 0 --partial "STAND-INS: "
 	assert_line --index 1 --partial '"nccl": '
