@@ -355,6 +355,28 @@ static bool is_registry(const struct node *dir)
 	       strcmp(dir->name, "reg") == 0;
 }
 
+static uint64_t epoch_in(struct slice s)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < s.n && s.p[i] >= '0' && s.p[i] <= '9'; i++)
+		n = 10 * n + (uint64_t)(s.p[i] - '0');
+	return n;
+}
+
+/* The record of a run goes: a power cut leaves its epoch, or that. */
+static void check_kept(void)
+{
+	struct slice text;
+
+	if (!seen_file("/reg/epoch", true, &text) ||
+	    epoch_in(text) < watch.begun)
+		sim_break("I10",
+			  "epoch %llu was used, its run's record goes, and a "
+			  "power cut would let it be used again",
+			  ULL(watch.begun));
+}
+
 /* dir: of a version. */
 static bool is_foreign(const struct node *dir)
 {
@@ -379,6 +401,9 @@ void watch_named(struct node *dir, const char *name)
 	if ((strcmp(name, "open") == 0 || strcmp(name, "attention") == 0) &&
 	    is_registry(dir) && !disk_lookup(dir, "open"))
 		check_owed();
+	if (strcmp(name, "open") == 0 && is_registry(dir) &&
+	    !disk_lookup(dir, "open"))
+		check_kept();
 	if (strcmp(name, "current") == 0 && dir->parent && dir->parent->name &&
 	    strcmp(dir->parent->name, "store") == 0) {
 		e = (uint32_t)number_of(dir->name);
@@ -387,15 +412,6 @@ void watch_named(struct node *dir, const char *name)
 			read_served(e, version);
 	}
 	sim.p = running;
-}
-
-static uint64_t epoch_in(struct slice s)
-{
-	uint64_t n = 0;
-
-	for (size_t i = 0; i < s.n && s.p[i] >= '0' && s.p[i] <= '9'; i++)
-		n = 10 * n + (uint64_t)(s.p[i] - '0');
-	return n;
 }
 
 /* An epoch that was used is known: by the record of its run, or kept. */
