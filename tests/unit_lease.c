@@ -60,6 +60,17 @@ static void test_signal(void)
 	close(ro);
 }
 
+/* The kernel keeps what a processor has just put into a list of its own. */
+static bool get_cold(int fd, int64_t offset, int64_t n)
+{
+	BUG_ON(fsync(fd) < 0);
+	for (int i = 0; i < 1000 && cached_is_warm(fd, offset, n); i++) {
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		usleep(1000);
+	}
+	return !cached_is_warm(fd, offset, n);
+}
+
 static void test_cached(void)
 {
 	char *p = calloc(1, BYTES);
@@ -69,12 +80,10 @@ static void test_cached(void)
 	ok(cached_is_warm(mem, 0, BYTES), "tmpfs: warm");
 	ok(cached_is_warm(fd, 0, 0), "nothing: warm");
 	ok(cached_is_warm(fd, BYTES, 100), "behind the end: warm");
-	BUG_ON(fsync(fd) < 0);
-	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-	if (cached_is_warm(fd, 0, BYTES))
-		ok(true, "# SKIP this file system keeps its pages");
+	if (get_cold(fd, BYTES / 2, 4096))
+		ok(!cached_is_warm(fd, 0, BYTES), "a cold part: cold");
 	else
-		ok(!cached_is_warm(fd, BYTES / 2, 4096), "dropped: cold");
+		ok(true, "# SKIP this file system keeps its pages");
 	close(fd);
 	close(mem);
 	free(p);
