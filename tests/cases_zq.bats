@@ -118,19 +118,23 @@ whole() {
 	# it would wait for ever.
 	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 	checkpoint "$T/one" --size 8MiB --shards 2
-	engines a b
+	engine a --post-load "while [ -e '$T/hold' ]; do sleep 0.02; done"
+	engine b
+	touch "$T/hold" # nobody has ended when it begins
 	fleet a b
 	start push weir-push --source "$T/one" --fleet "$T/fleet.yaml" \
 		--registry "$T/registry" --bucket-size 64KiB \
 		--max-inflight-buckets 2
 	wait_for told opened
 	# shellcheck disable=SC2046 # pids
-	python3 - "$(pid_of push)" "$(pid_of a)" "$(pid_of b)" \
+	python3 - "$T/hold" "$(pid_of push)" "$(pid_of a)" "$(pid_of b)" \
 		$(cat "$(newest_run)"/*.1) <<-'PY'
 	import os, select, signal, sys, time
 	# Numbers of those that have ended are others' soon.
-	fds = [os.pidfd_open(int(p)) for p in sys.argv[1:]]
-	for _ in range(20000):
+	fds = [os.pidfd_open(int(p)) for p in sys.argv[2:]]
+	for n in range(20000):
+	    if n == 100:
+	        os.unlink(sys.argv[1])
 	    if select.select(fds[:1], [], [], 0)[0]:
 	        break
 	    for fd in fds:
