@@ -26,11 +26,11 @@
  * threads do to each other, in whole runs; either takes two minutes for the
  * hundreds of killed ones of all four. */
 #if defined __SANITIZE_THREAD__
-#define KILLED 0
+static const size_t killed = 0;
 #elif defined __SANITIZE_ADDRESS__
-#define KILLED 1
+static const size_t killed = 1;
 #else
-#define KILLED 4
+static const size_t killed = 4;
 #endif
 #define TWO "deep/er/two.safetensors"
 #define BIG (DELTA_PIECE * 2 + 4096) /* bytes: several pieces */
@@ -323,7 +323,7 @@ int main(void)
 	make_checkpoint("v2", 5);
 	for (size_t i = 0; i < COUNT(encodings); i++) {
 		test_synced(encodings[i]);
-		if (i < KILLED)
+		if (i < killed)
 			test_crashes(encodings[i]);
 	}
 	io_remove_tree(AT_FDCWD, root);
