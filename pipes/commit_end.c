@@ -16,7 +16,7 @@ static bool serves(const struct engine *e, uint64_t version)
 	for (uint32_t k = 0; k < e->nparts; k++)
 		if (e->part[k].facts.serving != version)
 			return false;
-	return !e->ops->in_place || e->live.label == version;
+	return engine_tells(e, version);
 }
 
 /* A decided number again: equal content is success, for those who serve it. */

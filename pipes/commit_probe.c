@@ -168,7 +168,7 @@ static bool is_there(const struct commit_io *c, const struct engine *e)
 	for (uint32_t i = 0; i < e->nparts; i++)
 		if (e->part[i].facts.serving != c->plan.base)
 			return false;
-	if (e->ops->in_place && e->live.label != c->plan.base)
+	if (!engine_tells(e, c->plan.base))
 		return false;
 	return c->plan.kind == RUN_JOIN && c->m.state == CS_PROBE;
 }

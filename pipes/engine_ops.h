@@ -244,6 +244,9 @@ bool engine_casts(const struct engine *e);
 /* Before a load: from now on it may be in the group that is named by this
  * instance of commit.  A late call of an older one must not meet it. */
 void engine_note_group(struct engine *e);
+/* Its server, if it has one, tells that it serves this version.  A label is
+ * no word of what a later run may have loaded over it. */
+bool engine_tells(const struct engine *e, uint64_t version);
 /* What the receivers serve and the server tells is the same, or newer. */
 bool engine_is_there(const struct engine *e);
 bool engine_is_paused(const struct engine *e);

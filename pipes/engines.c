@@ -178,6 +178,8 @@ static bool serves_goal(const struct engine *e, const struct engine_part *p)
 
 bool engine_part_is_there(const struct engine *e, const struct engine_part *p)
 {
+	if (e->alone && e->live.poisoned)
+		return false;
 	return e->goal->joins && serves_goal(e, p);
 }
 
@@ -275,6 +277,13 @@ void engine_note_group(struct engine *e)
 	snprintf(name, sizeof name, "weir-%.16s-%llu-%u", g->registry,
 		 (unsigned long long)g->epoch, g->instance);
 	groups_add(&e->live.groups, slice_of(name));
+}
+
+bool engine_tells(const struct engine *e, uint64_t version)
+{
+	if (!e->ops->in_place)
+		return true;
+	return !e->live.poisoned && e->live.label == version;
 }
 
 bool engine_is_there(const struct engine *e)

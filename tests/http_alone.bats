@@ -308,6 +308,22 @@ restarted_before_its_label() {
 	[ ! -s "$T/registry/attention" ]
 }
 
+@test "VF-05 a join loads a server that tells its number, if a later run loaded it" {
+	alone a=sglang b=sglang
+	publish 1
+	faults b "POST:/update_weights_from_disk status:400:no 1"
+	try 2
+	assert_equal "$status" 2
+	: >"$T/calls"
+	weir push --source "$T/v1" --fleet "$T/fleet.yaml" \
+		--registry "$T/registry" --accept-proof ack \
+		--only a --only b
+	run order
+	assert_line "a load"
+	assert_line "a resume"
+	tells 1 a b
+}
+
 # What slime posts for one update from disk (share/doc/interop.md).
 slime_calls() {
 	cat <<-'EOF_CALLS'
