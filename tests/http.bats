@@ -122,7 +122,8 @@ d resume"
 	publish 1
 	faults b "POST:/collective_rpc status:500:out~of~memory 1"
 	: >"$T/calls"
-	try 2 --on-failure rollback
+	# One by one: the other has been loaded when this one fails.
+	try 2 --on-failure rollback --max-inflight-engine-groups 1
 	assert_equal "$status" 1
 	run calls update_weights
 	assert_line --index 0 --partial "\"$T/a/staging/000002\""
