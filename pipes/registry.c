@@ -316,7 +316,6 @@ static int ledger_open(struct registry *r)
 {
 	int fd = openat(r->dirfd, "ledger",
 			O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-
 	struct stat st;
 
 	if (fd < 0)

@@ -615,7 +615,7 @@ int run_lookup(struct run *r, enum stage_id stage, char **out)
 	return rc;
 }
 
-/* ---- the verdict ---- */
+/* ---- the epoch that its commit took ---- */
 
 int run_epoch_write(struct run *r, uint64_t epoch)
 {
@@ -638,6 +638,8 @@ int run_epoch_read(const struct run *r, uint64_t *epoch)
 	buf_release(&b);
 	return rc == -E_NOINPUT ? 0 : rc;
 }
+
+/* ---- the verdict ---- */
 
 int run_verdict_write(struct run *r, const struct msg *m)
 {
