@@ -2,7 +2,8 @@
  * engine_shell.h - what the files of weir-engine's shell share; nobody else
  * includes this.
  *
- *	engine_run.c	start, stop, requests in, replies out
+ *	engine_run.c	start, stop, requests in
+ *	engine_answer.c	replies out, to peers that may not read them
  *	engine_do.c	what the machine asks for
  *	engine_copy.c	offers: copies in the pool, acks
  *	engine_fd.c	PATH.fd: who may connect, descriptors of source files
@@ -151,6 +152,7 @@ struct shell {
 		char cause[512];
 	} undo;
 
+	bool in_turn;		/* more requests may be at hand */
 	struct waiting *out;
 	uint32_t nout;
 	size_t out_bytes;
@@ -175,6 +177,7 @@ bool shell_may_connect(const struct shell *sh, uid_t uid);
 int shell_unpack(struct shell *sh, struct msg *m);
 void shell_answer(struct shell *sh, const struct asker *to,
 		  const struct msg *m);
+void shell_send_waiting(struct shell *sh);
 void shell_refuse(struct shell *sh, const struct asker *to, int code,
 		  uint32_t bucket, const char *cause);
 /* What takes long may end when who asked has been replaced (I10): it is not

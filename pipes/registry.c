@@ -190,15 +190,29 @@ static int ensure_id(struct registry *r)
 	return make_id(r);
 }
 
+/* A directory that has an id was synced into its parent before it got it. */
+static int make_dir(struct registry *r)
+{
+	int rc;
+
+	r->dirfd = open(r->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (r->dirfd >= 0 && faccessat(r->dirfd, "id", F_OK, 0) == 0)
+		return 0;
+	if (r->dirfd >= 0)
+		close(r->dirfd);
+	r->dirfd = -1;
+	rc = io_make_path(r->path, 0700);
+	if (rc == 0)
+		r->dirfd = rc = io_open_dir(AT_FDCWD, r->path);
+	return rc < 0 ? rc : 0;
+}
+
 int registry_make(struct registry *r, const char *path)
 {
 	int rc;
 
 	init(r, path);
-	rc = io_make_path(path, 0700);
-	if (rc < 0)
-		goto fail;
-	r->dirfd = rc = io_open_dir(AT_FDCWD, path);
+	rc = make_dir(r);
 	if (rc < 0)
 		goto fail;
 	rc = check_dir(r);

@@ -134,17 +134,66 @@ int registry_last(struct registry *r, uint64_t *v, size_t n)
 	return rc < 0 ? rc : (int)got;
 }
 
+#define CURRENT_SIZE (sizeof "versions/" - 1 + VERSION_NAME_SIZE)
+
+static void current_text(char out[CURRENT_SIZE], uint64_t version)
+{
+	char name[VERSION_NAME_SIZE];
+
+	version_name(name, version);
+	snprintf(out, CURRENT_SIZE, "versions/%s", name);
+}
+
+/* A symbolic link that says "versions/000042", or nothing. */
+static bool current_is(const struct registry *r, uint64_t version)
+{
+	char want[CURRENT_SIZE], now[CURRENT_SIZE];
+	ssize_t n = readlinkat(r->dirfd, "current", now, sizeof now);
+
+	current_text(want, version);
+	return n >= 0 && (size_t)n == strlen(want) &&
+	       memcmp(now, want, (size_t)n) == 0;
+}
+
+/* `current` is switched when the decision and its names are on the disk: where
+ * it names the newest version that there is, nothing is left to sync. */
+static int is_current_last(struct registry *r, uint64_t *version)
+{
+	uint64_t tried;
+	int vfd, rc = registry_tried(r, &tried);
+
+	if (rc < 0 || tried == 0 || !current_is(r, tried))
+		return rc;
+	vfd = version_open(r, tried);
+	if (vfd < 0)
+		return vfd == -E_NOINPUT ? 0 : vfd;
+	rc = faccessat(vfd, "decision", F_OK, 0) == 0;
+	close(vfd);
+	*version = tried;
+	return rc;
+}
+
+static int find_highest(struct registry *r)
+{
+	int rc = is_current_last(r, &r->highest);
+
+	if (rc != 0)
+		return rc;
+	rc = registry_last(r, &r->highest, 1);
+	if (rc == 0)
+		r->highest = 0;
+	return rc;
+}
+
 /* Looked for once: only the holder of the lock decides. */
 int registry_highest(struct registry *r, uint64_t *version)
 {
 	int rc;
 
 	if (!r->knows_highest) {
-		rc = registry_last(r, &r->highest, 1);
+		rc = find_highest(r);
 		if (rc < 0)
 			return rc;
-		if (rc == 0)
-			r->highest = 0;
 		r->knows_highest = r->lock_fd >= 0;
 	}
 	*version = r->highest;
@@ -437,18 +486,6 @@ int registry_decide(struct registry *r, const struct msg *decision,
 	return rc;
 }
 
-/* A symbolic link that says "versions/000042", or nothing. */
-static bool current_is(struct registry *r, const char *want)
-{
-	char now[64];
-	ssize_t n = readlinkat(r->dirfd, "current", now, sizeof now - 1);
-
-	if (n < 0)
-		return false;
-	now[n] = '\0';
-	return strcmp(now, want) == 0;
-}
-
 /* What else has the name is replaced; a directory cannot be. */
 static int check_current(struct registry *r, const char *want)
 {
@@ -465,18 +502,15 @@ static int check_current(struct registry *r, const char *want)
 
 int registry_repair_current(struct registry *r)
 {
-	char want[64], name[VERSION_NAME_SIZE];
+	char want[CURRENT_SIZE];
 	uint64_t version;
 	int rc = registry_highest(r, &version);
 
 	if (rc < 0)
 		return rc;
-	if (version == 0)
+	if (version == 0 || current_is(r, version))
 		return 0;
-	version_name(name, version);
-	snprintf(want, sizeof want, "versions/%s", name);
-	if (current_is(r, want))
-		return 0;
+	current_text(want, version);
 	rc = check_current(r, want);
 	if (rc < 0)
 		return rc;

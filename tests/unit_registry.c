@@ -335,6 +335,52 @@ static void test_versions(void)
 	registry_close(&r);
 }
 
+static void decide(struct registry *r, int rundir, uint64_t version)
+{
+	struct msg d = a_decision(r, "x", version);
+	bool linked;
+
+	ok(registry_version_make(r, version, rundir) == 0 &&
+		   registry_decide(r, &d, &linked) == 0,
+	   "%llu is decided", (unsigned long long)version);
+}
+
+static void is_highest(struct registry *r, uint64_t want, const char *what)
+{
+	uint64_t high = 0;
+
+	r->knows_highest = false;
+	ok(registry_highest(r, &high) == 0 && high == want, "%s", what);
+}
+
+/* `current` saves work, and says nothing that a decision does not. */
+static void test_current(void)
+{
+	struct registry r;
+	int rundir;
+
+	rebuild();
+	rundir = io_open_dir(AT_FDCWD, run_path);
+	ok(registry_make(&r, reg_path) == 0 && registry_lock(&r, "x") == 0,
+	   "made");
+	is_highest(&r, 0, "nothing is decided");
+	decide(&r, rundir, 1);
+	ok(registry_repair_current(&r) == 0, "current is 1");
+	is_highest(&r, 1, "what current names");
+	decide(&r, rundir, 2);
+	is_highest(&r, 2, "a decision beyond current");
+	ok(registry_version_make(&r, 3, rundir) == 0, "undecided 3");
+	is_highest(&r, 2, "not what is undecided");
+	ok(io_replace_link(r.dirfd, "current", "versions/000003") == 0,
+	   "current is set to it by hand");
+	is_highest(&r, 2, "current is not believed over a decision");
+	ok(io_replace_link(r.dirfd, "current", "versions/000009") == 0,
+	   "current dangles");
+	is_highest(&r, 2, "and is not believed");
+	close(rundir);
+	registry_close(&r);
+}
+
 /* Makes `open` come and go until it is killed. */
 static pid_t flicker(int dirfd)
 {
@@ -388,6 +434,7 @@ int main(void)
 	test_ledger();
 	test_ledger_full();
 	test_versions();
+	test_current();
 	test_vanishing();
 	io_remove_tree(AT_FDCWD, top);
 	free(reg_path);
