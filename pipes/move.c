@@ -55,15 +55,25 @@ static int find_device(const struct move_wire *wire, uint32_t number,
 	return rc == 0 ? wire->version(library) : rc;
 }
 
-static int open_device(struct move *m, uint32_t number)
+static int start_device(struct move *m, uint32_t number)
 {
-	int rc = find_device(m->wire, number, &m->device, &m->library);
-	char version[NCCL_TEXT];
+	int rc;
 
+	watchdog_set("the start of the device", MOVE_CALL_MS);
+	rc = find_device(m->wire, number, &m->device, &m->library);
 	if (rc == 0)
 		rc = m->npeers = gpu_peers(m->peer);
 	if (rc >= 0)
 		rc = gpu_stream_new(&m->copies);
+	watchdog_clear();
+	return rc;
+}
+
+static int open_device(struct move *m, uint32_t number)
+{
+	int rc = start_device(m, number);
+	char version[NCCL_TEXT];
+
 	if (rc < 0)
 		return rc;
 	nccl_version_text(m->library, version);

@@ -37,8 +37,9 @@
  * has finished; rank 0 uses that buffer again once it is told `taken`.
  *
  * What the device or the runtime fails with ends the process; what a group
- * fails with ends the group.  The end of the socket ends the process, and no
- * call that may hang outlives its watchdog.
+ * fails with ends the group.  The end of the socket ends the process, and so
+ * does a call of a library that outlives its watchdog (watchdog.h): the start
+ * of a group by the group's own deadline, its end by MOVE_END_MS.
  */
 #ifndef WEIR_MOVE_H
 #define WEIR_MOVE_H
@@ -53,6 +54,7 @@
 #define MOVE_LOOK_MS	100	/* between two looks at groups in use */
 #define MOVE_FORM_MS	5	/* between two looks at one that forms */
 #define MOVE_END_MS	2000	/* for the library to let go of a group */
+#define MOVE_CALL_MS	60000	/* for any other call of a library */
 
 struct move_wire;
 extern const struct move_wire move_wire_nccl, move_wire_ipc;

@@ -3,6 +3,7 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/watchdog.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,6 +199,20 @@ void move_free_casts(struct move *m)
 		free_cast(m, m->cast);
 }
 
+/* To or from a chunk, and what is to happen when it has landed. */
+static int copy(struct move *m, struct chunk *k, void *to, const void *from,
+		void (*landed)(void *))
+{
+	int rc;
+
+	watchdog_set("the beginning of a copy", MOVE_CALL_MS);
+	rc = gpu_copy(m->copies, to, from, k->n);
+	if (rc == 0)
+		rc = move_when_done(m, m->copies, &k->landed, landed, k);
+	watchdog_clear();
+	return rc;
+}
+
 /* ---- device to files ---- */
 
 static void chunk_unloaded(void *arg)
@@ -232,10 +247,7 @@ static bool unload(struct move *m, struct cast *c)
 		k->cast = c;
 		k->n = left < MOVE_CHUNK ? (size_t)left : MOVE_CHUNK;
 		c->queued += k->n;
-		rc = gpu_copy(m->copies, k->p, from, k->n);
-		if (rc == 0)
-			rc = move_when_done(m, m->copies, &k->landed,
-					    chunk_unloaded, k);
+		rc = copy(m, k, k->p, from, chunk_unloaded);
 		if (rc < 0) {
 			move_give_up(m, rc);
 			return false;
@@ -257,8 +269,11 @@ void move_launched(struct move *m, const struct cast *c)
 
 static void launch(struct move *m, struct cast *c)
 {
-	int rc = m->wire->launch(m, c);
+	int rc;
 
+	watchdog_set("the launch of a bucket", MOVE_CALL_MS);
+	rc = m->wire->launch(m, c);
+	watchdog_clear();
 	if (rc == -E_UNAVAIL)
 		fail(m, c, rc);
 	else if (rc < 0)
@@ -289,21 +304,20 @@ static void chunk_loaded(void *arg)
 static int load_chunk(struct move *m, struct cast *c, struct chunk *k)
 {
 	uint64_t left = c->bytes - c->queued;
-	size_t n = left < MOVE_CHUNK ? (size_t)left : MOVE_CHUNK;
-	int rc = walk(m, c, k->p, n, read_bytes);
+	int rc;
 
+	k->n = left < MOVE_CHUNK ? (size_t)left : MOVE_CHUNK;
+	rc = walk(m, c, k->p, k->n, read_bytes);
 	if (rc < 0)
 		return rc;
-	rc = gpu_copy(m->copies, (char *)c->staging->memory + c->queued, k->p,
-		      n);
-	if (rc == 0)
-		rc = move_when_done(m, m->copies, &k->landed, chunk_loaded, k);
+	rc = copy(m, k, (char *)c->staging->memory + c->queued, k->p,
+		  chunk_loaded);
 	if (rc < 0) {
 		move_give_up(m, rc);
 		return 0;
 	}
 	k->is_busy = true;
-	c->queued += n;
+	c->queued += k->n;
 	return 0;
 }
 

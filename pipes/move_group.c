@@ -57,12 +57,25 @@ void move_leave(struct move *m, uint32_t number)
 		move_end_group(m, g, 0, "");
 }
 
+static int state_of(const struct move *m, const struct group *g)
+{
+	int rc;
+
+	watchdog_set("a look at a group", MOVE_CALL_MS);
+	rc = m->wire->state(g);
+	watchdog_clear();
+	return rc;
+}
+
 /* An idle group's others may have left already: that is no fault. */
 void move_look(void *arg)
 {
 	struct move *m = arg;
-	int rc = gpu_check(m->copies);
+	int rc;
 
+	watchdog_set("a look at the device", MOVE_CALL_MS);
+	rc = gpu_check(m->copies);
+	watchdog_clear();
 	loop_arm(m->loop, &m->look, MOVE_LOOK_MS);
 	if (rc < 0) {
 		move_give_up(m, rc);
@@ -73,7 +86,7 @@ void move_look(void *arg)
 
 		if (g->state != GROUP_FORMED || g->flying == 0)
 			continue;
-		rc = m->wire->state(g);
+		rc = state_of(m, g);
 		if (rc < 0)
 			move_end_group(m, g, -rc, log_cause());
 	}
@@ -132,29 +145,49 @@ static void expired(void *arg)
 	move_end_group(m, g, E_TIMEOUT, cause);
 }
 
+static int prove(struct move *m, struct group *g)
+{
+	int rc;
+
+	watchdog_set("the first bytes of a group", MOVE_CALL_MS);
+	rc = m->wire->prove(m, g);
+	watchdog_clear();
+	return rc;
+}
+
 static void look_at_forming(void *arg)
 {
 	struct move *m = arg;
 	struct group *g = m->forming;
-	int rc = m->wire->state(g);
+	int rc = state_of(m, g);
 
 	if (rc == 0) {
 		loop_arm(m->loop, &m->form, MOVE_FORM_MS);
 		return;
 	}
 	if (rc > 0)
-		rc = m->wire->prove(m, g);
+		rc = prove(m, g);
 	if (rc < 0)
 		move_end_group(m, g, -rc, log_cause());
+}
+
+static int start_group(struct move *m, struct group *g)
+{
+	int rc;
+
+	watchdog_set("the start of a group", (int64_t)g->ms);
+	rc = gpu_stream_new(&g->stream);
+	if (rc == 0)
+		rc = m->wire->begin(m, g);
+	watchdog_clear();
+	return rc;
 }
 
 static int begin(struct move *m, struct group *g)
 {
 	struct msg reply = { .type = M_grouped };
-	int rc = gpu_stream_new(&g->stream);
+	int rc = start_group(m, g);
 
-	if (rc == 0)
-		rc = m->wire->begin(m, g);
 	if (rc < 0)
 		return rc;
 	if (g->rank == 0) {

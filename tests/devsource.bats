@@ -309,6 +309,26 @@ mover_runs() { leftover_processes | grep "[w]eir-move-source"; }
 	same_tensors "$T/out" "$T/one/same"
 }
 
+@test "device source: a call that hangs ends the mover, by name" {
+	local call
+
+	trainer one
+	export MOVER="$BUILD/tests/standin/weir-move-source"
+	for call in "the start of the device" "the beginning of a copy" \
+		"the end of a copy" "the end of the copies"; do
+		WEIR_HANG=$call run ! copy_list "$T/one/list.json"
+		run cat "$T/err"
+		assert_output --partial "$call did not return within 100 ms"
+	done
+	WEIR_LIBEXEC=${MOVER%/*} WEIR_HANG=$call run --separate-stderr dpush one
+	assert_failure
+	assert_regex "$stderr" "weir-move-source .*$call did not return"
+	run mover_runs
+	assert_failure
+	run find "$T/run" -name sources
+	assert_output ""
+}
+
 @test "device source: the example publishes, and is told when" {
 	engine a
 	run --separate-stderr python3 "$SRC/share/client/trainer.py" \

@@ -227,6 +227,29 @@ aborted() {
 	PY
 }
 
+# Of a push's own two ends: engines with a device keep weir-move-slot.
+no_movers() { ! leftover_processes | grep -E "[w]eir-move-(nccl|ipc|source)"; }
+
+# hangs TRANSPORT DEVICE SIDE CALL: in a push of $T/one with mutants of the
+# movers, at the source or at engine a, which is on that device.  The mover
+# ends, the engine is named with the call, and nothing is left.
+hangs() {
+	local at_engine='' at_source=''
+
+	case $3 in
+	engine) at_engine=$4 ;;
+	source) at_source=$4 ;;
+	esac
+	export WEIR_LIBEXEC="$BUILD/tests/standin"
+	CUDA_VISIBLE_DEVICES=$2 WEIR_HANG=$at_engine engine a
+	WEIR_HANG=$at_source run --separate-stderr push "$T/one" \
+		--transport "$1" --bucket-size 256KiB
+	assert_equal "$3, $4: $status" "$3, $4: 1"
+	assert_regex "$stderr" "engine a: .*$4 did not return within 100 ms"
+	wait_for no_movers
+	stop a
+}
+
 # Nothing that a run leaves behind: sockets, temporary files.
 assert_clean_runs() {
 	run find "$T/run" "$T/tmp" "$T/$REGISTRY_DIR" \

@@ -94,6 +94,7 @@ fails() {
 	run decided 1
 	assert_failure
 	assert_clean_runs
+	wait_for no_movers
 }
 
 # two FAULT_OF_B: engines a, and b with a fault; a source of 2 MiB.
@@ -129,8 +130,23 @@ two() {
 		"engine a: weir-move-nccl said nothing for 4 s" \
 		--engine-timeout 4s
 	WEIR_STANDIN_FAULT=begin-hang fails \
-		"engine a: .*weir-move-nccl said nothing for 2 s" \
+		"engine a: .*the start of a group did not return within 1000 ms" \
 		--load-timeout 1s
+}
+
+@test "NC-03 nccl: a call that hangs ends the mover, at either end, by name" {
+	local call
+
+	checkpoint "$T/one" --size 1MiB
+	fleet a
+	for call in "the start of the device" "the start of a group" \
+		"the launch of a bucket"; do
+		hangs nccl 1 source "$call"
+	done
+	for call in "the start of a group" "the first bytes of a group" \
+		"the beginning of a copy"; do
+		hangs nccl 1 engine "$call"
+	done
 }
 
 @test "NC-03 NC-06 a killed receiver is seen, and an abort that hangs ends" {
@@ -144,6 +160,7 @@ two() {
 	[ "$status" -eq 1 ] || [ "$status" -eq 2 ]
 	run cat "$T/push.err"
 	assert_output --regexp "engine b"
+	wait_for no_movers
 	rm -f "$T/b.sock" "$T/b.sock.fd"
 }
 

@@ -181,6 +181,14 @@ print(",".join(alone))'
 	holds b "$T/one"
 }
 
+@test "NC-03 cuda-ipc: a call that hangs ends the mover, at either end, by name" {
+	checkpoint "$T/one" --size 1MiB
+	fleet a
+	hangs cuda-ipc 2 source "the start of a group"
+	hangs cuda-ipc 2 engine "the start of the device"
+	hangs cuda-ipc 2 engine "the beginning of a copy"
+}
+
 @test "cuda-ipc: what it cannot do is refused before any engine is touched" {
 	checkpoint "$T/one" --size 1MiB
 	engines a b

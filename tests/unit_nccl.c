@@ -181,6 +181,7 @@ static struct {
 	char id[128];
 	char cause[256];
 	unsigned entered, replies;
+	bool is_over;
 } solo;
 
 static void solo_said(void *arg, const struct msg *m)
@@ -197,7 +198,17 @@ static void solo_said(void *arg, const struct msg *m)
 	loop_stop(solo.loop, 0);
 }
 
-static const struct mover_ops solo_ops = { .msg = solo_said, .ended = ended };
+static void solo_ended(void *arg, int rc)
+{
+	(void)arg;
+	(void)rc;
+	snprintf(solo.cause, sizeof(solo.cause), "%s", log_cause());
+	solo.is_over = true;
+	loop_stop(solo.loop, 0);
+}
+
+static const struct mover_ops solo_ops = { .msg = solo_said,
+					   .ended = solo_ended };
 
 static void solo_expired(void *arg)
 {
@@ -209,12 +220,49 @@ static void solo_join(struct m_join join, unsigned replies)
 {
 	struct msg m = { .type = M_join, .join = join };
 
-	m.join.ms = TR_PATIENCE_MS;
+	if (!m.join.ms)
+		m.join.ms = TR_PATIENCE_MS;
 	solo.replies = 0;
 	solo.cause[0] = '\0';
 	BUG_ON(mover_send(solo.mover, &m, NULL, 0) < 0);
 	while (solo.replies < replies && loop_run(solo.loop) == 0)
 		;
+}
+
+static void solo_start(void)
+{
+	solo.is_over = false;
+	solo.loop = loop_new();
+	solo.limit.fn = solo_expired;
+	loop_arm(solo.loop, &solo.limit, TR_PATIENCE_MS);
+	BUG_ON(mover_start(&solo.mover, solo.loop, &mover_nccl, &solo_ops,
+			   NULL) < 0);
+}
+
+static void solo_stop(void)
+{
+	loop_disarm(solo.loop, &solo.limit);
+	mover_free(solo.mover);
+	loop_free(solo.loop);
+}
+
+/* One that cannot go on: nobody else has to end it. */
+static void check_hang(const char *fault, uint64_t ms, const char *call)
+{
+	struct msg leave = { .type = M_leave, .leave = { .group = 1 } };
+	struct msg enroll = { .type = M_enroll };
+
+	setenv("WEIR_STANDIN_FAULT", fault, 1);
+	solo_start();
+	unsetenv("WEIR_STANDIN_FAULT");
+	mover_send(solo.mover, &enroll, NULL, 0);
+	solo_join((struct m_join){ .group = 1, .world = 3, .ms = ms }, 1);
+	mover_send(solo.mover, &leave, NULL, 0);
+	while (!solo.is_over && loop_run(solo.loop) == 0)
+		;
+	ok(solo.is_over && strstr(solo.cause, call), "NC-03 %s: it ends: %s",
+	   fault, solo.cause);
+	solo_stop();
 }
 
 static void check_mover(void)
@@ -223,11 +271,7 @@ static void check_mover(void)
 	struct msg leave = { .type = M_leave, .leave = { .group = 1 } };
 	struct msg enroll = { .type = M_enroll };
 
-	solo.loop = loop_new();
-	solo.limit.fn = solo_expired;
-	loop_arm(solo.loop, &solo.limit, TR_PATIENCE_MS);
-	BUG_ON(mover_start(&solo.mover, solo.loop, &mover_nccl, &solo_ops,
-			   NULL) < 0);
+	solo_start();
 	solo_join((struct m_join){ .group = 1, .world = 3 }, 1);
 	eq_str(solo.cause, "join: it has not enrolled",
 	       "a group needs a device");
@@ -248,9 +292,7 @@ static void check_mover(void)
 		1);
 	eq_str(solo.cause, "join: that group, or its id, was used before",
 	       "NC-04 an id that was used before");
-	loop_disarm(solo.loop, &solo.limit);
-	mover_free(solo.mover);
-	loop_free(solo.loop);
+	solo_stop();
 }
 
 /* Is there one to be run? */
@@ -279,6 +321,9 @@ int main(void)
 	kind = &mover_nccl;
 	trcheck(&nccl);
 	check_mover();
+	ok(!solo.is_over, "and it has not ended by itself");
+	check_hang("begin-hang", 200, "the start of a group did not return");
+	check_hang("abort-hang", 0, "the end of a group did not return");
 	eq_u64(lost_movers, 0, "no mover ended before its time");
 	msg_arena_release(&arena);
 	buf_release(&in);

@@ -243,8 +243,11 @@ static void move_bytes(const struct cast *k)
 			return;
 		standin_nap(TICK_US);
 	}
+	/* What is on the device knows nothing of it, and goes on waiting. */
 	if (standin_fault("async-error")) {
 		atomic_store(&k->c->state, ncclRemoteError);
+		while (!is_over(k->c))
+			standin_nap(TICK_US);
 		return;
 	}
 	for (size_t at = 0; goes_on && at < k->n; at += SLOT)

@@ -27,7 +27,7 @@
  *	bad-copy			one copy changes a bit
  *	begin-hang			a rank never joins
  *	init-hang broadcast-hang abort-hang	never ends, never returns
- *	async-error			broadcasts end by a remote error
+ *	async-error			a remote error, which ends no broadcast
  *	no-data				a group forms, its bytes never come
  */
 #ifndef WEIR_TESTS_STANDIN_H
