@@ -6,7 +6,7 @@
 #include "pipes/admit.h"
 #include "pipes/limits.h"
 #include "pipes/stageconf.h"
-#include "pipes/transport.h"
+#include "pipes/trcaps.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #include "common/http.h"
 #include "common/log.h"
 #include "common/units.h"
-#include "pipes/transport.h"
+#include "pipes/trcaps.h"
 
 #include <errno.h>
 #include <signal.h>

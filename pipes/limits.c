@@ -1,7 +1,7 @@
 #include "pipes/limits.h"
 #include "common/err.h"
 #include "common/log.h"
-#include "pipes/transport.h"
+#include "pipes/trcaps.h"
 
 static int check_whole(const struct limits_conf *c, const char *transport)
 {

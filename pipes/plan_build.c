@@ -6,7 +6,7 @@
 #include "common/log.h"
 #include "pipes/nccl_wire.h"
 #include "pipes/recfile.h"
-#include "pipes/transport.h"
+#include "pipes/trcaps.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "pipes/plan_build.h"
 #include "pipes/plan_cast.h"
 #include "pipes/plan_take.h"
-#include "pipes/transport.h"
+#include "pipes/trcaps.h"
 
 #include <stdlib.h>
 #include <string.h>

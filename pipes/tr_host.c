@@ -345,7 +345,6 @@ static int host_open(struct transport *t)
 
 const struct transport_ops tr_host_ops = {
 	.name = "host",
-	.caps = TR_CAN_LOSE,
 	.check = tr_no_check,
 	.open = host_open,
 	.attach = host_attach,

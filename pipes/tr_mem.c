@@ -195,7 +195,6 @@ static void mem_close(struct transport *t)
 
 const struct transport_ops tr_mem_ops = {
 	.name = "mem",
-	.caps = TR_CAN_LOSE,
 	.check = tr_no_check,
 	.open = mem_open,
 	.attach = mem_attach,

@@ -495,7 +495,6 @@ static int ipc_open(struct transport *t)
 
 const struct transport_ops tr_nccl_ops = {
 	.name = "nccl",
-	.caps = TR_DEVICE | TR_FANOUT,
 	.check = nccl_check,
 	.open = nccl_open,
 	SHARED_SLOTS,
@@ -503,7 +502,6 @@ const struct transport_ops tr_nccl_ops = {
 
 const struct transport_ops tr_ipc_ops = {
 	.name = "cuda-ipc",
-	.caps = TR_DEVICE | TR_FANOUT | TR_SHARED_STAGING,
 	.check = ipc_check,
 	.open = ipc_open,
 	SHARED_SLOTS,

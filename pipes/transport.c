@@ -23,13 +23,6 @@ const struct transport_ops *transport_find(const char *name)
 	return NULL;
 }
 
-bool transport_has(const char *name, enum tr_caps cap)
-{
-	const struct transport_ops *t = transport_find(name);
-
-	return t && t->caps & cap;
-}
-
 static int misuse(const struct transport *t, const char *what)
 {
 	return log_error(E_BUG, "transport %s: %s", t->ops->name, what);

@@ -35,16 +35,7 @@
 #include "common/loop.h"
 #include "pipes/options.h"
 #include "pipes/planfile.h"
-
-enum tr_caps {
-	TR_DEVICE = 1,		/* device memory */
-	TR_FANOUT = 2,		/* one send reaches many */
-	TR_DURABLE = 4,		/* what arrived outlives the receiver */
-	TR_SOURCE_ONCE = 8,	/* the source can be read once only */
-	TR_SHARED_STAGING = 16,	/* exclusive buckets make sense */
-	TR_CAN_LOSE = 32,	/* goes on without a member */
-	TR_WHOLE = 64,		/* load, no offers; hence no credit */
-};
+#include "pipes/trcaps.h"
 
 enum tr_kind {
 	TR_ATTACHED, TR_MOVED, TR_ACK, TR_FAILED, TR_LOST, TR_PLACED, TR_LOADED
@@ -87,7 +78,6 @@ struct transport;
 
 struct transport_ops {
 	const char *name;
-	unsigned caps;			/* enum tr_caps */
 	int (*check)(uint32_t ranks);
 	int (*open)(struct transport *t);
 	int (*attach)(struct transport *t, uint32_t receiver);
@@ -117,8 +107,6 @@ struct transport {
 
 /* NULL if there is none of that name. */
 const struct transport_ops *transport_find(const char *name);
-/* False if there is none of that name, too. */
-bool transport_has(const char *name, enum tr_caps cap);
 
 /* Has this machine what it needs, for so many source ranks?  Asked before any
  * engine is touched.  0, or -E_UNAVAIL, logged, naming what is missing. */

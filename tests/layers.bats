@@ -131,6 +131,17 @@ code() {
 	assert_output ""
 }
 
+# What they do not need costs each start, and each reader of their memory.
+@test "only transfer carries the transports" {
+	for p in plan admit commit; do
+		run nm "$BUILD/weir-$p"
+		assert_success
+		refute_output --regexp 'tr_(host|mem|disk|delta|nccl|ipc)_ops'
+	done
+	run nm "$BUILD/weir-transfer"
+	assert_output --partial tr_host_ops
+}
+
 @test "every program has a page, with an EXIT STATUS section" {
 	sed -n 's/^bin_PROGRAMS += *//p' "$SRC/Makefile.am" |
 		while read -r name; do

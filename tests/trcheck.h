@@ -61,7 +61,7 @@ static struct {
 
 static bool tr_is_whole(void)
 {
-	return tr.bench->ops->caps & TR_WHOLE;
+	return transport_has(tr.bench->ops->name, TR_WHOLE);
 }
 
 static void tr_ack(const struct tr_event *e)
