@@ -316,6 +316,7 @@ static void sock_ready(void *arg)
 {
 	struct shell *sh = arg;
 	struct asker from = { 0 };
+	uint32_t waiting = sh->nout;
 
 	sh->in_turn = true;
 	for (int turn = 0; turn < SHELL_TURN &&
@@ -323,7 +324,8 @@ static void sock_ready(void *arg)
 	     turn++)
 		take_frame(sh, &from);
 	sh->in_turn = false;
-	shell_send_waiting(sh);
+	if (sh->nout > waiting)
+		shell_send_waiting(sh);
 }
 
 /* ---- start and stop ---- */
