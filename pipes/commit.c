@@ -345,15 +345,15 @@ static void undo(void *m, const void *event)
 	put(m, CA_CANCEL, 0);
 }
 
-/* Restarted, and the registry cannot be had: what its engines do, the next
- * commit has to see to. */
+/* The registry cannot be had, or there is no more time: what is not home, the
+ * next commit has to see to. */
 static void give_up(void *m, const void *event)
 {
 	struct commit *c = m;
 
 	(void)event;
 	for (uint32_t i = 0; i < c->nengines; i++)
-		c->engine[i].away = c->engine[i].touched;
+		c->engine[i].away |= c->engine[i].touched && !c->engine[i].home;
 	put(c, CA_VERDICT, 0);
 }
 
@@ -451,6 +451,7 @@ static const struct fsm_edge edges[] = {
 	{ CS_LOCK,    CE_FAIL,      is_published, give_up, CS_DONE, NULL },
 	{ CS_LOCK,    CE_FAIL,      is_untouched, refuse, CS_DONE, NULL },
 	{ CS_LOCK,    CE_FAIL,      NULL, leave, CS_DONE, NULL },
+	{ CS_LOCK,    CE_LEAVE,     NULL, give_up, CS_DONE, NULL },
 
 	{ CS_RECOVER, CE_RECOVERED, NULL, probe, CS_PROBE, NULL },
 	{ CS_RECOVER, CE_AHEAD,     NULL, swap, CS_SWAP, NULL },
@@ -459,6 +460,7 @@ static const struct fsm_edge edges[] = {
 	{ CS_RECOVER, CE_FAIL,      is_published, give_up, CS_DONE, NULL },
 	{ CS_RECOVER, CE_FAIL,      is_untouched, refuse, CS_DONE, NULL },
 	{ CS_RECOVER, CE_FAIL,      NULL, undo, CS_ABORT, NULL },
+	{ CS_RECOVER, CE_LEAVE,     NULL, give_up, CS_DONE, NULL },
 
 	{ CS_PROBE,   CE_PROBED,    is_out, NULL, CS_PROBE, LATE },
 	{ CS_PROBE,   CE_PROBED,    is_last, open_run, CS_OPEN, NULL },
@@ -567,6 +569,7 @@ static const struct fsm_edge edges[] = {
 	{ CS_SWAP,    CE_LOST,      NULL, NULL, CS_SWAP, DECIDED },
 	{ CS_SWAP,    CE_FAIL,      NULL, NULL, CS_SWAP, DECIDED },
 	{ CS_SWAP,    CE_DRAINED,   NULL, NULL, CS_SWAP, "said again" },
+	{ CS_SWAP,    CE_LEAVE,     NULL, give_up, CS_DONE, NULL },
 
 	{ CS_ABORT,   CE_HOME,      is_last_home, home_last, CS_DONE, NULL },
 	{ CS_ABORT,   CE_AWAY,      is_last_home, away_last, CS_DONE, NULL },
@@ -579,6 +582,7 @@ static const struct fsm_edge edges[] = {
 	{ CS_ABORT,   CE_LOADED,    NULL, NULL, CS_ABORT, "aborted" },
 	{ CS_ABORT,   CE_LOST,      NULL, NULL, CS_ABORT, "aborted" },
 	{ CS_ABORT,   CE_FAIL,      NULL, NULL, CS_ABORT, "first one counts" },
+	{ CS_ABORT,   CE_LEAVE,     NULL, give_up, CS_DONE, NULL },
 
 	{ CS_DONE,    CE_PROBED,    NULL, NULL, CS_DONE, "over" },
 	{ CS_DONE,    CE_DRAINED,   NULL, NULL, CS_DONE, "over" },
@@ -609,6 +613,7 @@ static const char *const events[] = {
 	[CE_AGREED] = "agreed",	      [CE_UNKNOWN] = "unknown",
 	[CE_HOME] = "home",	      [CE_AWAY] = "away",
 	[CE_LOST] = "lost",	      [CE_FAIL] = "fail",
+	[CE_LEAVE] = "leave",
 };
 static_assert(COUNT(events) == CE_NEVENTS, "name every event");
 

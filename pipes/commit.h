@@ -76,6 +76,7 @@ enum commit_ev {
 	CE_AWAY,	/* engine: could not be brought home in time */
 	CE_LOST,	/* engine: failed before the decision */
 	CE_FAIL,	/* the run failed, or a signal asks for the abort */
+	CE_LEAVE,	/* a second signal: what is not home is left to the next */
 	CE_NEVENTS
 };
 

@@ -329,6 +329,15 @@ static void on_signal(struct stage *s, int signo)
 	}
 	in.cause = xasprintf("signal %d (%s) asked for the abort", signo,
 			     strsignal(signo));
+/* `open` stays: the next commit brings home what is not. */
+static void on_signal_again(struct stage *s)
+{
+	struct commit_io *c = s->self;
+
+	c->open_written = false;
+	commit_feed(c, CE_LEAVE, 0);
+}
+
 	log_warn("%s", in.cause);
 	feed(c, &in);
 }
@@ -391,6 +400,7 @@ static void release(struct commit_io *c)
 static const struct stage_ops commit_stage = {
 	.id = STAGE_COMMIT,
 	.prepare = commit_prepare,
+	.signal_again = on_signal_again,
 	.start = start,
 	.peer_up = peer_up,
 	.msg = on_msg,

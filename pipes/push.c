@@ -426,6 +426,29 @@ static void reap(struct push *p)
 	}
 }
 
+/* Only children that neither ended nor obeyed are left. */
+static void on_end_timer(void *arg)
+{
+	struct push *p = arg;
+
+	log_warn("stages did not end by themselves; killing them");
+	supervisor_ending(&p->sup);
+	signal_all(p, SIGKILL);
+	loop_stop(p->loop, 0);
+}
+
+/* The second ends the stages at once: commit says how.  With the third they
+ * are not waited for. */
+static void end_by_signal(struct push *p, int nth)
+{
+	if (nth > 2)
+		on_end_timer(p);
+	else if (nth == 2)
+		loop_arm(p->loop, &p->end, PUSH_END_MS);
+	else if (p->verdict < 0)
+		loop_arm(p->loop, &p->end, home_ms(p));
+}
+
 static void on_signal(int signo, void *arg)
 {
 	struct push *p = arg;
@@ -438,10 +461,7 @@ static void on_signal(int signo, void *arg)
 		return;
 	signal_all(p, signo);
 	supervisor_ending(&p->sup);
-	if (p->signals++)
-		loop_stop(p->loop, 128 + signo);
-	else if (p->verdict < 0)
-		loop_arm(p->loop, &p->end, home_ms(p));
+	end_by_signal(p, ++p->signals);
 }
 
 static void on_pause_over(void *arg)
@@ -458,17 +478,6 @@ static void on_tick(void *arg)
 	read_verdict(p);
 	push_show_update(&p->show);
 	loop_arm(p->loop, &p->tick, PUSH_TICK_MS);
-}
-
-/* Only children that neither ended nor obeyed are left. */
-static void on_end_timer(void *arg)
-{
-	struct push *p = arg;
-
-	log_warn("stages did not end by themselves; killing them");
-	supervisor_ending(&p->sup);
-	signal_all(p, SIGKILL);
-	loop_stop(p->loop, 0);
 }
 
 /* ---- no memory ---- */
@@ -576,12 +585,20 @@ static bool is_our_signal(const struct push *p, int code)
 	return p->gave_up && !p->signals && code == 128 + SIGTERM;
 }
 
+/* Killed, or about to be: nobody knows what it had done. */
+static bool was_commit_killed(const struct push *p)
+{
+	return p->child[STAGE_COMMIT].pid ||
+	       p->sup.stage[STAGE_COMMIT].code == err_exit_code(-E_AGAIN);
+}
+
 static int code_of(const struct push *p)
 {
 	const int again = err_exit_code(-E_AGAIN);
 	int code = supervisor_code(&p->sup);
 
-	if (is_our_signal(p, code))
+	if (is_our_signal(p, code) ||
+	    ((code == 0 || code >= 128) && was_commit_killed(p)))
 		code = again;
 	if (p->verdict < 0)
 		return code;

@@ -30,12 +30,24 @@ static int64_t timeout_of(const struct stage *s, enum dir d)
 
 /* ---- signals ---- */
 
+static void end_at_once(struct stage *s, int signo)
+{
+	struct stage_priv *p = s->priv;
+
+	if (p->phase == PH_ENDING)
+		stage_leave(s, p->code);
+	else if (p->started && s->ops->signal_again)
+		s->ops->signal_again(s);
+	else
+		stage_leave(s, 128 + signo);
+}
+
 static void ask_to_end(struct stage *s, int signo)
 {
 	struct stage_priv *p = s->priv;
 
 	if (p->phase == PH_EARLY || p->signalled) {
-		stage_leave(s, 128 + signo);
+		end_at_once(s, signo);
 		return;
 	}
 	p->signalled = true;

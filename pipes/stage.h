@@ -42,7 +42,8 @@
  * another build is refused by both, with 76, before anything else is said.
  *
  * Signals (INT TERM HUP): `failed` with the signal goes downstream once; the
- * verdict decides the exit code.  A second one ends the process at once.
+ * verdict decides the exit code.  A second one ends the process at once: with
+ * the verdict, if that is known or ops->signal_again gives one, else 128 + n.
  * WEIR_SUPERVISOR_FD=n: the end of that pipe is as SIGTERM, and five seconds
  * later the process is gone in any case.
  */
@@ -74,6 +75,9 @@ struct stage_ops {
 	int (*msg)(struct stage *s, enum dir d, const struct msg *m);
 	/* SIGINT, SIGTERM or SIGHUP, first time.  NULL: stage_fail_signal. */
 	void (*signal)(struct stage *s, int signo);
+	/* Again: gives the verdict without waiting any more.  NULL: the process
+	 * ends without one. */
+	void (*signal_again)(struct stage *s);
 	/* Upstream is not needed any more (its loss is harmless). */
 	bool (*done_with_up)(const struct stage *s);
 	/* The verdict is known, or the process ends without one: let go of

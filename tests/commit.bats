@@ -399,6 +399,45 @@ assert all(k + "_ms" in s for k in
 	assert_equal "$(published)" 1
 }
 
+@test "UX-06 a second signal before the decision: 2, who is not back is named" {
+	engine e0
+	engine e1 cancel=silent:1
+	push_in_background c $(at e0 e1) hang=1
+	wait_for contains "$T/up.log" opened
+	kill -INT "$(pid_of c)"
+	wait_for contains "$T/e1.out" cancel
+	kill -INT "$(pid_of c)"
+	ends wait_for_end "$(pid_of c)"
+	assert_equal "$status" 2
+	grep -q "engines need attention: .*e1" "$T/c.err"
+	ends wait_for_end "$(pid_of c-up)"
+	assert_equal "$status" 2
+	# The next commit finishes.
+	run --separate-stderr push $(at e0 e1)
+	assert_success
+	[[ "$stderr" == *"was left open: undecided"* ]]
+	[[ "$(requests e1)" == *"cancel 0 cancel 0 "* ]]
+	assert_file_not_exist "$T/reg/open"
+}
+
+@test "I13 one record of an engine, however often it is not brought back" {
+	local i
+
+	KILLED_LEAVE=1
+	engine e0 cancel=refuse
+	engine e1
+	for i in 1 2 3; do
+		push_in_background c$i "$(at e0)" hang=1
+		wait_for contains "$T/up.log" opened
+		kill -KILL "$(pid_of c$i)" "$(pid_of c$i-up)"
+		wait_for is_dead "$(pid_of c$i)"
+		rm "$T/up.log"
+	done
+	run --separate-stderr push "$(at e1)"
+	assert_success
+	assert_equal "$(status_field 'len(s["attention"])')" 1
+}
+
 @test "an engine of another registry is refused, both named" {
 	engine e0 registry=deadbeef
 	run --separate-stderr push "$(at e0)"

@@ -44,6 +44,30 @@ decide  receipt          -> decide refused
 decide  lost             -> decide refused
 decide  agreed           -> swap swap
 
+story UX-06 a second signal after the decision: who is not home lags
+plan    until decide     -> decide
+decide  agreed           -> swap swap
+swap    home e=1         -> swap
+swap    leave            -> done verdict:3
+done    leave            -> done refused
+
+story ... before the lock, restarted
+plan    decided          -> plan
+plan    plan             -> lock lock
+lock    leave            -> done verdict:3
+
+story ... in its own recovery
+plan    decided          -> plan
+plan    plan             -> lock lock
+lock    locked           -> recover recover
+recover leave            -> done verdict:3
+
+story UX-06 a second signal before the decision: who is not home needs attention
+plan    until load       -> load
+load    fail signal=2    -> abort abort cancel
+abort   home e=1         -> abort
+abort   leave            -> done verdict:2
+
 # Refused while no engine is touched:
 
 story the lock is not to be had

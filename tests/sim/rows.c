@@ -52,6 +52,8 @@ static const struct note never[] = {
 	{ "transfer", "done moved *", "no grant is open when all is sealed" },
 	{ "transfer", "done ack *", "no offer is open when all is sealed" },
 	{ "transfer", "done finished *", "all have finished by then" },
+	{ "commit", "* leave *",
+	  "a second signal is no story of the simulator" },
 	{ "commit", "open home *", "one step: nothing is heard in it" },
 	{ "commit", "open away *", "one step: nothing is heard in it" },
 	{ "commit", "open lost *", "one step: nothing is heard in it" },
