@@ -318,10 +318,12 @@ static void tell_swapped(struct commit_io *c, const struct engine *e)
 }
 
 /* What ended the run, or left it out, was an error, and has been said. */
-static void tell_away(const struct engine *e, bool forward)
+static void tell_away(struct commit_io *c, const struct engine *e, bool forward)
 {
 	static const char to[] = "it goes into the registry's attention";
 
+	if (!log_few(&c->left, forward ? LOG_ERROR : LOG_WARN))
+		return;
 	if (forward)
 		log_error(E_UNAVAIL, "%s; %s", e->cause, to);
 	else
@@ -335,7 +337,7 @@ void commit_brought(struct commit_io *c, struct engine *e, bool home)
 	if (home && forward)
 		tell_swapped(c, e);
 	if (!home) {
-		tell_away(e, forward);
+		tell_away(c, e, forward);
 		events_tell(&c->s->events,
 			    &HAPPENED("lagging", .engine = e->name,
 				      .cause = e->cause));
@@ -486,6 +488,8 @@ void commit_verdict(struct commit_io *c)
 	if (c->open_written && !c->m.unknown && write_attention(c) < 0)
 		c->open_written = false;
 	commit_phase(c, PHASE_SWAP);
+	log_few_end(&c->excluded);
+	log_few_end(&c->left);
 	c->verdict.type = M_verdict;
 	c->verdict_cause = verdict_cause(c, code);
 	v->exit = code;

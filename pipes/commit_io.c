@@ -79,12 +79,14 @@ static void perform_all(struct commit_io *c)
 	}
 }
 
-/* Somebody has to bring it back: why is said once, by whom it was seen. */
-static void tell_excluded(const struct commit_io *c,
-			  const struct commit_input *in)
+/* Somebody has to bring it back: why is said once, by whom it was seen; of
+ * many, of the first ones. */
+static void tell_excluded(struct commit_io *c, const struct commit_input *in)
 {
 	const char *name = c->plan.engine[in->ev.engine].name;
 
+	if (!log_few(&c->excluded, LOG_WARN))
+		return;
 	if (in->printed || !in->cause)
 		log_warn("engine %s is excluded", name);
 	else
@@ -259,18 +261,12 @@ static int peer_up(struct stage *s, enum dir d)
 	return 0;
 }
 
-/* Whoever saw it has said why, but where we may know better. */
-static bool is_said(const struct commit_io *c, const struct m_failed *f)
-{
-	return f->code != E_FENCED && (f->engine == ID_NONE || !c->has_drained);
-}
-
 static void take_failed(struct commit_io *c, const struct m_failed *f)
 {
 	struct commit_input in = {
 		.ev = { .type = CE_FAIL, .code = f->code, .signal = f->signal },
 		.cause = xstrndup(f->cause.p, f->cause.n),
-		.printed = is_said(c, f)
+		.printed = f->said
 	};
 
 	/* Never the exit code of a success. */
@@ -329,6 +325,10 @@ static void on_signal(struct stage *s, int signo)
 	}
 	in.cause = xasprintf("signal %d (%s) asked for the abort", signo,
 			     strsignal(signo));
+	log_warn("%s", in.cause);
+	feed(c, &in);
+}
+
 /* `open` stays: the next commit brings home what is not. */
 static void on_signal_again(struct stage *s)
 {
@@ -336,10 +336,6 @@ static void on_signal_again(struct stage *s)
 
 	c->open_written = false;
 	commit_feed(c, CE_LEAVE, 0);
-}
-
-	log_warn("%s", in.cause);
-	feed(c, &in);
 }
 
 static bool done_with_up(const struct stage *s)
@@ -400,18 +396,21 @@ static void release(struct commit_io *c)
 static const struct stage_ops commit_stage = {
 	.id = STAGE_COMMIT,
 	.prepare = commit_prepare,
-	.signal_again = on_signal_again,
 	.start = start,
 	.peer_up = peer_up,
 	.msg = on_msg,
 	.signal = on_signal,
+	.signal_again = on_signal_again,
 	.done_with_up = done_with_up,
 	.stop = stop,
 };
 
 int commit_run(struct commit_conf *conf)
 {
-	struct commit_io c = { .conf = conf, .start_ms = clock_mono_ms() };
+	struct commit_io c = { .conf = conf,
+			       .start_ms = clock_mono_ms(),
+			       .excluded.what = "excluded engines",
+			       .left.what = "engines for attention" };
 	struct stage s = { 0 };
 	struct stage_conf sc;
 	struct buf dump = { 0 };

@@ -13,6 +13,7 @@
 #ifndef WEIR_COMMIT_IO_H
 #define WEIR_COMMIT_IO_H
 
+#include "common/log.h"
 #include "pipes/bring.h"
 #include "pipes/commit.h"
 #include "pipes/options.h"
@@ -54,6 +55,7 @@ struct commit_io {
 	struct commit_queue queue;
 	struct commit_queue early;	/* lost engines, until they count */
 	bool driving;
+	struct log_few excluded, left;	/* what is told of engines */
 	char *cause;			/* of the abort, or of the refusal */
 
 	struct registry reg;

@@ -172,22 +172,6 @@ static int on_swapped(struct progress *p, const struct seen *s, struct buf *out)
 	return 1;
 }
 
-/* Why is in the line of the stage that found it. */
-static int on_excluded(struct progress *p, const struct seen *s,
-		       struct buf *out)
-{
-	(void)p;
-	buf_addf(out, "%s is excluded", s->engine);
-	return 1;
-}
-
-static int on_lagging(struct progress *p, const struct seen *s, struct buf *out)
-{
-	(void)p;
-	buf_addf(out, "%s lags", s->engine);
-	return 1;
-}
-
 static int on_restarted(struct progress *p, const struct seen *s,
 			struct buf *out)
 {
@@ -203,8 +187,7 @@ static const struct {
 	{ "opened", on_opened },   { "granted", on_granted },
 	{ "acked", on_acked },	   { "released", on_released },
 	{ "sealed", on_sealed },   { "decided", on_decided },
-	{ "swapped", on_swapped }, { "excluded", on_excluded },
-	{ "lagging", on_lagging }, { "restarted", on_restarted },
+	{ "swapped", on_swapped }, { "restarted", on_restarted },
 };
 
 int progress_line(struct progress *p, struct slice line, struct buf *out)

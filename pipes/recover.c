@@ -1,6 +1,5 @@
 #include "pipes/recover.h"
 #include "common/err.h"
-#include "common/log.h"
 #include "pipes/place.h"
 
 #include <stdlib.h>
@@ -193,12 +192,35 @@ int attention_append(struct buf *b, struct engine *e,
 }
 
 /* What was not home, as it was found. */
-static int keep(struct buf *b, const struct recover_item *it)
+static int keep(struct recover *r, struct buf *b, const struct recover_item *it)
 {
-	log_warn("%s; it stays in attention", it->e ? it->e->cause : it->cause);
+	if (log_few(&r->kept, LOG_WARN))
+		log_warn("%s; it stays in attention",
+			 it->e ? it->e->cause : it->cause);
 	if (it->e)
 		return attention_append(b, it->e, &it->who, it->decided);
 	return append(b, &it->goal, &it->who, it->decided, it->cause);
+}
+
+/* Two runs have left the same engine.  The newer one's record is enough, but
+ * not for a decided version that it, undecided, has not brought. */
+static bool replaces(const struct recover_item *it,
+		     const struct recover_item *old)
+{
+	if (it->home || !slice_eq(it->who.name, old->who.name))
+		return false;
+	if (it->goal.epoch == old->goal.epoch)
+		return it < old; /* what `open` says comes first */
+	return it->goal.epoch > old->goal.epoch &&
+	       (it->decided || !old->decided);
+}
+
+static bool is_replaced(const struct recover *r, const struct recover_item *old)
+{
+	for (uint32_t i = 0; i < r->nitems; i++)
+		if (replaces(&r->item[i], old))
+			return true;
+	return false;
 }
 
 /* Attention first: killed between the two, `open` is only tried again. */
@@ -208,9 +230,10 @@ static int settle(struct recover *r)
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < r->nitems; i++) {
-		if (!r->item[i].home)
-			rc = keep(&b, &r->item[i]);
+		if (!r->item[i].home && !is_replaced(r, &r->item[i]))
+			rc = keep(r, &b, &r->item[i]);
 	}
+	log_few_end(&r->kept);
 	if (rc == 0)
 		rc = registry_attention_write(r->reg, buf_slice(&b));
 	if (rc == 0 && r->has_open) {
@@ -389,6 +412,7 @@ int recover_start(struct recover *r, struct loop *l)
 {
 	int rc = read_open(r);
 
+	r->kept.what = "engines that stay in attention";
 	if (rc < 0)
 		return rc;
 	rc = read_attention(r);

@@ -14,6 +14,7 @@
 #ifndef WEIR_RECOVER_H
 #define WEIR_RECOVER_H
 
+#include "common/log.h"
 #include "pipes/bring.h"
 #include "pipes/registry.h"
 
@@ -27,6 +28,7 @@ struct recover {
 	uint32_t nitems, left;
 	struct reg_rec open, decision, attention;
 	bool has_open;
+	struct log_few kept;		/* what is told of engines */
 	/* Ours: what in-place engines need, and which run is not touched. */
 	const struct engine_goal *how;
 	int64_t engine_ms, load_ms;	/* ours; the open run's if longer */

@@ -163,6 +163,7 @@ void stage_fail(struct stage *s, int rc, uint32_t engine, uint32_t bucket)
 	m.failed.engine = engine;
 	m.failed.bucket = bucket;
 	m.failed.code = (uint8_t)-rc;
+	m.failed.said = true;
 	m.failed.cause = slice_of(cause);
 	fail(s, &m);
 	free(cause);
@@ -178,6 +179,7 @@ void stage_fail_signal(struct stage *s, int signo)
 	m.failed.engine = m.failed.bucket = ID_NONE;
 	m.failed.code = E_AGAIN;
 	m.failed.signal = (uint8_t)signo;
+	m.failed.said = true;
 	m.failed.cause = slice_of(cause);
 	fail(s, &m);
 }

@@ -101,14 +101,16 @@ static char *what_differs(struct xfer *x, const struct xf_action *a)
 	return what;
 }
 
-static const char *cause_of_engine(struct xfer *x, const struct xf_action *a)
+static const struct xfer_cause *cause_of_engine(struct xfer *x,
+						const struct xf_action *a)
 {
+	struct xfer_cause *c = &x->cause[a->engine];
 	char where[32] = "", *what;
 	int was;
 
 	/* Told again: commit's link was lost. */
 	if (!a->cause)
-		return x->cause[a->engine];
+		return c;
 	if (a->bucket != ID_NONE)
 		snprintf(where, sizeof(where), "bucket %" PRIu32 ": ",
 			 a->bucket);
@@ -116,14 +118,16 @@ static const char *cause_of_engine(struct xfer *x, const struct xf_action *a)
 	 * or all has been moved, and it asks the engines itself: commit knows
 	 * whether this is news. */
 	what = what_differs(x, a);
-	was = log_quiet_thread(a->code == E_FENCED || x->has_drained);
+	c->said = a->code != E_FENCED && !x->has_drained &&
+		  log_few(&x->lost, LOG_ERROR);
+	was = log_quiet_thread(!c->said);
 	log_error(a->code, "engine %s: %s%s%s", x->plan.engine[a->engine].name,
 		  where, a->cause, what ? what : "");
 	log_quiet_thread(was);
 	free(what);
-	free(x->cause[a->engine]);
-	x->cause[a->engine] = xstrdup(log_cause());
-	return x->cause[a->engine];
+	free(c->text);
+	c->text = xstrdup(log_cause());
+	return c;
 }
 
 static void say_failed(struct xfer *x, const struct xf_action *a)
@@ -132,16 +136,19 @@ static void say_failed(struct xfer *x, const struct xf_action *a)
 			 .failed = { .engine = a->engine,
 				     .bucket = a->bucket,
 				     .code = (uint8_t)a->code } };
+	const struct xfer_cause *of;
 	const char *cause;
 
 	if (x->source_failed)
 		return;
 	if (is_sources_fault(x, a)) {
-		x->source_failed = true;
+		x->source_failed = m.failed.said = true;
 		m.failed.engine = ID_NONE;
 		cause = cause_of_source(a);
 	} else {
-		cause = cause_of_engine(x, a);
+		of = cause_of_engine(x, a);
+		m.failed.said = of->said;
+		cause = of->text;
 	}
 	m.failed.cause = slice_of(cause ? cause : "");
 	send_to(x, DOWN, &m);
@@ -430,7 +437,7 @@ static int prepare(struct stage *s)
 	if (rc != 0)
 		return rc;
 	x->has_plan = true;
-	x->cause = xcalloc(x->plan.nengines, sizeof(char *));
+	x->cause = xcalloc(x->plan.nengines, sizeof *x->cause);
 	transfer_init(&x->m, &x->plan, s->run.instance > 1);
 	if (xfer_is_whole(x))
 		transfer_set_whole(&x->m);
@@ -481,7 +488,7 @@ static void release(struct xfer *x)
 	for (uint32_t r = 0; x->opened.boot && r < x->plan.nreceivers; r++)
 		free(x->opened.boot[r]);
 	for (uint32_t e = 0; e < x->plan.nengines; e++)
-		free(x->cause[e]);
+		free(x->cause[e].text);
 	for (size_t i = 0; i < x->n; i++)
 		free(x->queue[x->head + i].cause);
 	for (uint32_t i = 0; i < x->opened.base.nplaces; i++)

@@ -62,7 +62,11 @@ struct xfer {
 	int rc;				/* the first failed send of a step */
 
 	struct xfer_opened opened;
-	char **cause;			/* per engine, of its failure */
+	struct xfer_cause {		/* per engine, of its failure */
+		char *text;		/* owned, or NULL */
+		bool said;		/* on our stderr */
+	} *cause;
+	struct log_few lost;		/* what is told of engines */
 	bool source_failed;		/* said once: nothing can mend it */
 
 	struct srcfiles files;

@@ -441,6 +441,35 @@ kill_stage_once() {
 	holds a "$T/two"
 }
 
+@test "FS-09 two runs of one name: the second is refused at once, the first named" {
+	local name
+
+	push_held
+	wait_for told opened
+	name=$(basename "$(newest_run)")
+	mkdir "$T/another"
+	run --separate-stderr push "$T/two" --run "$T/another/$name"
+	assert_equal "$status" 75
+	[[ $stderr == *"is held by pid $(pid_in_run commit.1), "*", run $name;"* ]]
+	rm "$T/hold"
+	ends_with 0 push
+	holds a "$T/two"
+}
+
+@test "many engines are dead: the first are named, the rest counted" {
+	local i
+
+	checkpoint "$T/one" --size 1MiB --seed 1
+	engine a
+	fleet a $(seq -f 'dead%g' 60)
+	run --separate-stderr push "$T/one" --min-engines 1
+	assert_equal "$status" 3
+	assert_equal "$(grep -c "is excluded" <<<"$stderr")" 20
+	[[ $stderr == *"40 more excluded engines were not logged"* ]]
+	[ "${#stderr_lines[@]}" -lt 40 ]
+	assert_equal "$(grep -c '"event":"excluded"' "$(newest_run)/events")" 60
+}
+
 @test "what is told stands in order, and a noun agrees with its number" {
 	checkpoint "$T/one" --size 2MiB --seed 1
 	engines a
