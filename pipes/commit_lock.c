@@ -6,8 +6,6 @@
 #include "common/units.h"
 #include "pipes/trcaps.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -442,8 +440,8 @@ static void lock_later(struct commit_io *c)
 	loop_arm(c->s->loop, &c->lock_timer, LOCK_POLL_MS);
 }
 
-/* An older instance of ours ends, with 76, as soon as it can (TM-02).  The
- * text of a lock outlives its holder: a dead one's says nothing. */
+/* An older instance of ours ends, with 76, as soon as it can (TM-02).  Another
+ * run may have our name, and a dead one's pid may be anybody's. */
 static bool is_held_by_us(struct commit_io *c, int64_t now)
 {
 	struct reg_holder h;
@@ -451,8 +449,7 @@ static bool is_held_by_us(struct commit_io *c, int64_t now)
 	if (now - c->lock_since_ms >= c->conf->run_timeout_ms)
 		return false;
 	registry_holder(&c->reg, &h);
-	return strcmp(h.run, c->s->run.name) == 0 && h.pid > 0 &&
-	       (kill((pid_t)h.pid, 0) == 0 || errno == EPERM);
+	return run_is_older(&c->s->run, (pid_t)h.pid);
 }
 
 /* Is it ours now?  1, 0 (later), -E_*. */

@@ -4,6 +4,7 @@
 #include "common/io.h"
 #include "common/jsonw.h"
 #include "common/log.h"
+#include "common/numfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SMALL_FILE_MAX 256u	  /* bytes of id, epoch, lock */
+#define SMALL_FILE_MAX 256u	  /* bytes of id, lock */
 #define ATTENTION_MAX (64u << 20) /* bytes */
 
 void (*registry_step)(const char *what);
@@ -135,20 +136,11 @@ static int make_id(struct registry *r)
 
 static int read_epoch(struct registry *r)
 {
-	struct buf b = { 0 };
-	unsigned long long n = 0;
-	char tail = 0;
-	int rc = io_read_file(r->dirfd, "epoch", SMALL_FILE_MAX, &b);
+	uint64_t n;
+	int rc = numfile_read(r->dirfd, r->path, "epoch", &n);
 
-	if (rc == -E_NOINPUT)
-		rc = 0;
-	else if (rc == 0 && (sscanf(buf_cstr(&b), "%20llu%c", &n, &tail) != 2 ||
-			     tail != '\n'))
-		rc = log_error(E_DATA, "registry %s: epoch is no number",
-			       r->path);
 	if (rc == 0)
 		r->epoch = r->kept_epoch = n;
-	buf_release(&b);
 	return rc;
 }
 
@@ -468,16 +460,14 @@ int registry_open_read(struct registry *r, struct reg_rec *out)
 
 static int keep_epoch(struct registry *r)
 {
-	char text[32];
-	int n;
+	int rc;
 
 	if (r->epoch <= r->kept_epoch)
 		return 0;
-	n = snprintf(text, sizeof text, "%llu\n", (unsigned long long)r->epoch);
-	n = io_replace(r->dirfd, "epoch", text, (size_t)n);
-	if (n == 0)
+	rc = numfile_write(r->dirfd, "epoch", r->epoch);
+	if (rc == 0)
 		r->kept_epoch = r->epoch;
-	return n;
+	return rc;
 }
 
 static int put_record(int dirfd, const char *name, const struct msg *m)

@@ -2,6 +2,7 @@
 #include "common/err.h"
 #include "common/io.h"
 #include "common/log.h"
+#include "common/numfile.h"
 #include "common/sock.h"
 #include "pipes/recfile.h"
 
@@ -22,7 +23,6 @@
 #define INSTANCE_MAX 1000000u
 #define OPTIONS_MAX (1u << 20) /* bytes of STAGE.options */
 #define ENDPOINT_FILE_MAX 512
-#define EPOCH_MAX 32 /* bytes of its file */
 #define FILE_NAME_MAX 64
 #define NEW_S 60 /* a run that nobody has entered yet is kept this long */
 #define SCHEME "ipc://"
@@ -369,6 +369,17 @@ bool run_is_alive(const struct run *r, enum stage_id stage, pid_t *pid)
 	return n > 0 && is_locked(r, stage, n, pid);
 }
 
+bool run_is_older(const struct run *r, pid_t pid)
+{
+	for (uint32_t n = r->instance; n > 1; n--) {
+		pid_t is = 0;
+
+		if (is_locked(r, r->stage, n - 1, &is) && is == pid)
+			return true;
+	}
+	return false;
+}
+
 bool run_is_superseded(const struct run *r)
 {
 	char name[FILE_NAME_MAX];
@@ -619,24 +630,12 @@ int run_lookup(struct run *r, enum stage_id stage, char **out)
 
 int run_epoch_write(struct run *r, uint64_t epoch)
 {
-	char text[32];
-	int n = snprintf(text, sizeof text, "%llu\n",
-			 (unsigned long long)epoch);
-
-	return io_replace(r->dirfd, "epoch", text, (size_t)n);
+	return numfile_write(r->dirfd, "epoch", epoch);
 }
 
 int run_epoch_read(const struct run *r, uint64_t *epoch)
 {
-	struct buf b = { 0 };
-	int rc = io_read_file(r->dirfd, "epoch", EPOCH_MAX, &b);
-
-	if (rc == 0)
-		*epoch = strtoull(buf_cstr(&b), NULL, 10);
-	else if (rc == -E_NOINPUT)
-		*epoch = 0;
-	buf_release(&b);
-	return rc == -E_NOINPUT ? 0 : rc;
+	return numfile_read(r->dirfd, r->path, "epoch", epoch);
 }
 
 /* ---- the verdict ---- */
