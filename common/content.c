@@ -154,6 +154,33 @@ int content_finish(const struct content *c, struct digest *out)
 	return 0;
 }
 
+static bool is_of(const struct content *c, const struct content_part *p,
+		  const struct digest *leaf)
+{
+	const struct digest *own = (const struct digest *)c->leaves.p;
+	size_t n = p->leaves * sizeof *leaf;
+	struct digest d;
+
+	if (!is_whole(p))
+		return memcmp(own + p->at, leaf, n) == 0;
+	digest_of(leaf, n, &d);
+	return digest_eq(&d, &p->digest);
+}
+
+bool content_differs(const struct content *c, enum content_kind kind,
+		     struct slice name, uint64_t start,
+		     const struct digest *leaf)
+{
+	for (uint32_t i = 0; i < c->n; i++) {
+		const struct content_part *p = &c->part[i];
+
+		if (p->kind == kind && p->first == start / DIGEST_LEAF &&
+		    slice_eq(part_name(c, p), name))
+			return !is_of(c, p, leaf);
+	}
+	return false;
+}
+
 void content_release(struct content *c)
 {
 	free(c->part);

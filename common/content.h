@@ -44,6 +44,10 @@ int content_add(struct content *c, enum content_kind kind, struct slice name,
 /* Folds.  -E_DATA, logged with the name, if leaves of an object are missing
  * or there twice.  More may be added afterwards. */
 int content_finish(const struct content *c, struct digest *out);
+/* Was the same part added, with other leaves? */
+bool content_differs(const struct content *c, enum content_kind kind,
+		     struct slice name, uint64_t start,
+		     const struct digest *leaf);
 void content_release(struct content *c);
 
 #endif

@@ -210,6 +210,16 @@ static void feed(struct srchash *h)
 	}
 }
 
+/* What a part is of; false: of a header, which is no content. */
+static bool object_of(const struct srchash *h, const struct m_part *p,
+		      enum content_kind *kind, struct slice *name)
+{
+	*kind = p->kind == PART_TENSOR ? CONTENT_TENSOR : CONTENT_CARRIED;
+	*name = p->kind == PART_TENSOR ? p->name
+				       : slice_of(h->plan->file[p->file].path);
+	return p->kind != PART_HEADER;
+}
+
 static int fold(struct srchash *h, const struct hash_job *j)
 {
 	const struct digest *leaf = (const struct digest *)j->leaves.p;
@@ -218,19 +228,38 @@ static int fold(struct srchash *h, const struct hash_job *j)
 
 	for (uint32_t i = 0; rc == 0 && i < m.bucket.parts.n; i++) {
 		const struct m_part *p = &m.bucket.parts.v[i];
-		const struct plan_file *f = &h->plan->file[p->file];
-		struct content *to = &h->content[f->rank];
+		struct content *to = &h->content[h->plan->file[p->file].rank];
 		uint32_t n = (uint32_t)content_leaves(p->bytes);
+		enum content_kind kind;
+		struct slice name;
 
-		if (p->kind == PART_TENSOR)
-			rc = content_add(to, CONTENT_TENSOR, p->name, p->total,
-					 p->start, leaf, n);
-		else if (p->kind == PART_CARRIED)
-			rc = content_add(to, CONTENT_CARRIED, slice_of(f->path),
-					 p->total, p->start, leaf, n);
+		if (object_of(h, p, &kind, &name))
+			rc = content_add(to, kind, name, p->total, p->start,
+					 leaf, n);
 		leaf += n;
 	}
 	return rc;
+}
+
+/* The first part of a bucket that is not what it was. */
+static const struct m_part *find_changed(struct srchash *h,
+					 const struct hash_job *j,
+					 const struct m_bucket *b)
+{
+	const struct digest *leaf = (const struct digest *)j->leaves.p;
+
+	for (uint32_t i = 0; i < b->parts.n; i++) {
+		const struct m_part *p = &b->parts.v[i];
+		struct content *c = &h->content[h->plan->file[p->file].rank];
+		enum content_kind kind;
+		struct slice name;
+
+		if (object_of(h, p, &kind, &name) &&
+		    content_differs(c, kind, name, p->start, leaf))
+			return p;
+		leaf += content_leaves(p->bytes);
+	}
+	return NULL;
 }
 
 static int finish_contents(struct srchash *h)
@@ -297,13 +326,26 @@ static void fail_read(struct srchash *h, const struct hash_job *j)
 	free(cause);
 }
 
-static void changed(struct srchash *h, uint32_t bucket, uint32_t rank)
+/* If it is no part of the content, it is a header. */
+static void changed(struct srchash *h, const struct hash_job *j, uint32_t rank)
 {
-	char *cause = xasprintf("%s: bucket %u changed while it was sent",
-				h->files->dir[rank].path, bucket);
+	const struct m_part *p = NULL;
+	const char *dir;
+	struct buf cause = { 0 };
+	struct msg m;
 
-	fail(h, bucket, E_DATA, cause);
-	free(cause);
+	if (plan_bucket(h->plan, j->bucket, &m, &h->arena) == 0)
+		p = find_changed(h, j, &m.bucket);
+	dir = h->files->dir[p ? h->plan->file[p->file].rank : rank].path;
+	if (p)
+		buf_addf(&cause, "%s/%s: ", dir, h->plan->file[p->file].path);
+	else
+		buf_addf(&cause, "%s: a header in ", dir);
+	if (p && p->kind == PART_TENSOR)
+		buf_addf(&cause, "tensor \"%.*s\" of ", SLICE_ARG(p->name));
+	buf_addf(&cause, "bucket %u changed while it was sent", j->bucket);
+	fail(h, j->bucket, E_DATA, buf_cstr(&cause));
+	buf_release(&cause);
 }
 
 /* Pieces are in file order, and so in rank order. */
@@ -333,7 +375,7 @@ static void take_digest(struct srchash *h, const struct hash_job *j)
 	h->left--;
 	for (uint32_t r = 0; h->second && r < nranks; r++)
 		if (!digest_eq(&h->share[r], &own[r]))
-			changed(h, j->bucket, r);
+			changed(h, j, r);
 	if (h->second)
 		return;
 	memcpy(own, h->share, nranks * sizeof *own);

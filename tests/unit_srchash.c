@@ -207,6 +207,8 @@ static void test_reread(void)
 	ok(run() == 0 && failed_count == 1 && verified_count == 0,
 	   "BK-12 rewritten after it was hashed: found");
 	eq_u64(failed_bucket, 2, "BK-12 naming the bucket");
+	ok(strstr(cause, "/" MADE_FILE ": tensor \"t002\" of bucket 2 changed"),
+	   "BK-12 and what it is of: %s", cause);
 	finish();
 	restore(fd);
 	close(fd);
