@@ -55,23 +55,35 @@ static bool is_live(const struct sockaddr_un *a)
 	return live;
 }
 
+/* Asked first: on a file system that is read only nothing is there, and what
+ * is wrong is that nobody can listen. */
+static int remove_left(const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st) < 0)
+		return errno == ENOENT ? 0 : log_errno(E_IO, "stat %s", path);
+	if (!S_ISSOCK(st.st_mode))
+		return log_error(E_CONFIG, "%s is there and is no socket",
+				 path);
+	if (unlink(path) < 0 && errno != ENOENT)
+		return log_errno(E_IO, "remove %s", path);
+	log_info("removed %s: who listened there has ended", path);
+	return 0;
+}
+
 int fdpass_listen(const char *path, mode_t mode)
 {
 	struct sockaddr_un a;
-	struct stat st;
 	int fd, rc = address(&a, path);
 
 	if (rc < 0)
 		return rc;
 	if (is_live(&a))
 		return log_error(E_AGAIN, "%s: somebody listens there", path);
-	if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
-		return log_error(E_CONFIG, "%s is there and is no socket",
-				 path);
-	if (unlink(path) == 0)
-		log_info("removed %s: who listened there has ended", path);
-	else if (errno != ENOENT)
-		return log_errno(E_IO, "remove %s", path);
+	rc = remove_left(path);
+	if (rc < 0)
+		return rc;
 	fd = socket(AF_UNIX, KINDS, 0);
 	if (fd < 0)
 		return log_errno(E_IO, "socket");

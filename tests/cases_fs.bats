@@ -187,6 +187,35 @@ asked_finish() { [ "$(asked c finish)" -gt 0 ]; }
 	assert_equal "$(ls -A "$T/a/staging")" ""
 }
 
+# on_read_only ERROR COMMAND...: all of $T/fixed is, for it.
+on_read_only() {
+	local error=$1
+
+	shift
+	run --separate-stderr timeout 60 unshare -m sh -c \
+		'mount -t tmpfs -o ro,mode=0700 none "$0" && exec "$@"' \
+		"$T/fixed" "$@"
+	assert_equal "$status" 77
+	one_error "$error: Read-only file system"
+}
+
+@test "a read-only file system: what cannot be done there is said" {
+	local fixed=$T/fixed
+
+	unshare -m true 2>/dev/null || skip "no mount namespaces here"
+	base a
+	mkdir "$fixed"
+	on_read_only "listen on $fixed/b.sock.fd" weir-engine --name b \
+		--store "$T/b" --listen "ipc://$fixed/b.sock"
+	on_read_only "create directory $fixed/b" weir-engine --name b \
+		--store "$fixed/b" --listen "ipc://$T/b.sock"
+	on_read_only "$fixed/registry" weir-push --source "$T/two" \
+		--fleet "$T/fleet.yaml" --registry "$fixed/registry"
+	on_read_only "create directory $fixed/run" weir-push --source "$T/two" \
+		--fleet "$T/fleet.yaml" --run "$fixed/run"
+	still_one a
+}
+
 @test "SH-04 a receipt is worth the bytes: what is served is what was hashed" {
 	base a
 	push "$T/two" --accept-proof reread >"$T/out" 2>"$T/err"
