@@ -10,8 +10,7 @@ load fleet
 		/^```$/ { if (on && text ~ /weir-plan/) printf "%s", text; on = 0 }
 		on { text = text $0 "\n" }' "$SRC/README.md" |
 		sed "s,/dev/shm,$T,; s,/path/to/checkpoint,$T/ckpt," >"$T/script"
-	# shellcheck disable=SC2016 # of the script
-	echo 'kill $(jobs -p); wait || :' >>"$T/script"
+	echo 'wait' >>"$T/script"
 	cd "$T"
 	timeout 600 bash -euo pipefail "$T/script" >"$T/out" 2>"$T/err" \
 		</dev/null || fail "$(cat "$T/out" "$T/err")"
