@@ -18,10 +18,7 @@ setup_file() {
 
 setup() {
 	common_setup
-	[ -x "$BUILD/weir-move-slot" ] ||
-		skip "built without CUDA: no weir-move-slot"
-	export LD_LIBRARY_PATH="$BUILD/tests/standin"
-	export WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
+	needs_mover weir-move-slot CUDA
 	local name
 
 	for name in one two three; do

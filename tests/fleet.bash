@@ -11,6 +11,13 @@ load helpers
 
 REGISTRY_DIR=registry
 
+# needs_mover NAME WHAT: a helper program of devices, over stand-ins.
+needs_mover() {
+	[ -x "$BUILD/$1" ] || skip "built without $2: no $1"
+	export LD_LIBRARY_PATH="$BUILD/tests/standin"
+	export WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
+}
+
 # checkpoint DIR [mkckpt OPTION]...: once for all tests of a suite, and a copy
 # of it for each.
 checkpoint() {

@@ -6,10 +6,8 @@ load fleet
 
 setup() {
 	common_setup
-	[ -x "$BUILD/weir-move-nccl" ] ||
-		skip "built without CUDA and NCCL: no weir-move-nccl"
-	export LD_LIBRARY_PATH="$BUILD/tests/standin"
-	export CUDA_VISIBLE_DEVICES=0 WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
+	needs_mover weir-move-nccl "CUDA and NCCL"
+	export CUDA_VISIBLE_DEVICES=0
 }
 
 # gpu_engine NAME DEVICE [FAULT]

@@ -7,10 +7,8 @@ load ranks
 
 setup() {
 	common_setup
-	[ -x "$BUILD/weir-move-nccl" ] ||
-		skip "built without CUDA and NCCL: no weir-move-nccl"
-	export LD_LIBRARY_PATH="$BUILD/tests/standin"
-	export WEIR_STANDIN_DEVICES=16 WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
+	needs_mover weir-move-nccl "CUDA and NCCL"
+	export WEIR_STANDIN_DEVICES=16
 }
 
 # workers_at NAME COUNT DEVICE: worker w on device DEVICE + w.

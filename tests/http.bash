@@ -30,6 +30,17 @@ http_setup() {
 	: >"$T/calls"
 }
 
+# The setup and teardown of a suite whose servers have a stand-in for a store.
+stand_in_setup() {
+	http_setup
+	start_stand_in
+}
+
+stand_in_teardown() {
+	end_stand_in
+	common_teardown
+}
+
 # A stand-in for the store beside a server, with version 7 in it.
 start_stand_in() {
 	mkdir -p "$T/store/staging/000007" "$T/store/versions/000007"
@@ -180,5 +191,10 @@ refuses_another_model() {
 	is_another_model '"model.norm.w"' "$@"
 }
 
-# is_kept_paused NAME: the last thing it was asked is not to resume.
-is_kept_paused() { ! order "^$1 " | tail -n 1 | grep -q resume; }
+# is_kept_paused NAME: it was asked something, and last not to resume.
+is_kept_paused() {
+	local last
+
+	last=$(order "^$1 " | tail -n 1)
+	[[ -n $last && $last != *resume ]]
+}

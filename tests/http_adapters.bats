@@ -8,14 +8,8 @@
 load fleet
 load http
 
-setup() {
-	http_setup
-	start_stand_in
-}
-teardown() {
-	end_stand_in
-	common_teardown
-}
+setup() { stand_in_setup; }
+teardown() { stand_in_teardown; }
 
 # client KIND [OPTION]... CALL...: time enough for each call without ms=N.
 client() {

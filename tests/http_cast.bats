@@ -13,10 +13,8 @@ setup_file() {
 
 setup() {
 	http_setup
-	[ -x "$BUILD/weir-move-nccl" ] ||
-		skip "built without CUDA and NCCL: no weir-move-nccl"
-	export LD_LIBRARY_PATH="$BUILD/tests/standin" CUDA_VISIBLE_DEVICES=0
-	export WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
+	needs_mover weir-move-nccl "CUDA and NCCL"
+	export CUDA_VISIBLE_DEVICES=0
 }
 
 declare -gA JOIN=([sglang]=/init_weights_update_group

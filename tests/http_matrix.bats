@@ -10,14 +10,8 @@
 load fleet
 load http
 
-setup() {
-	http_setup
-	start_stand_in
-}
-teardown() {
-	end_stand_in
-	common_teardown
-}
+setup() { stand_in_setup; }
+teardown() { stand_in_teardown; }
 
 FAULTS="slow silent stall trickle half close lie flood"
 

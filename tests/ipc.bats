@@ -6,10 +6,8 @@ load fleet
 
 setup() {
 	common_setup
-	[ -x "$BUILD/weir-move-ipc" ] ||
-		skip "built without CUDA: no weir-move-ipc"
-	export LD_LIBRARY_PATH="$BUILD/tests/standin"
-	export CUDA_VISIBLE_DEVICES=2 WEIR_STANDIN_SEED=$BATS_TEST_NUMBER
+	needs_mover weir-move-ipc CUDA
+	export CUDA_VISIBLE_DEVICES=2
 }
 
 # ipush SOURCE [OPTION]...
