@@ -212,6 +212,7 @@ static int read_some(struct zread *z, void *p, size_t n, size_t *got)
 	ZSTD_outBuffer o = { p, n, 0 };
 	size_t left = ZSTD_decompressStream(z->ctx, &o, &in);
 	bool stuck = in.pos == z->at && o.pos == 0;
+	int rc;
 
 	if (ZSTD_isError(left))
 		return -E_DATA;
@@ -222,8 +223,8 @@ static int read_some(struct zread *z, void *p, size_t n, size_t *got)
 		return 0;
 	if (z->at < z->n) /* input and room, and nothing happens */
 		return -E_DATA;
-	stuck = refill(z) < 0 || z->n == 0;
-	return stuck ? -E_DATA : 0;
+	rc = refill(z);
+	return rc == 0 && z->n == 0 ? -E_DATA : rc;
 }
 
 int zread_get(struct zread *z, void *p, size_t n)
@@ -257,18 +258,16 @@ int zread_end(struct zread *z)
 {
 	size_t got;
 	char none[1];
+	int rc = 0;
 
-	while (!z->is_over) {
-		int rc = read_some(z, none, 0, &got);
-
-		if (rc < 0)
-			return rc;
-	}
+	while (rc == 0 && !z->is_over)
+		rc = read_some(z, none, 0, &got);
+	if (rc < 0)
+		return rc;
 	if (z->at < z->n)
 		return -E_DATA;
-	if (refill(z) < 0 || z->n > 0)
-		return -E_DATA;
-	return 0;
+	rc = refill(z);
+	return rc == 0 && z->n > 0 ? -E_DATA : rc;
 }
 
 void zread_release(struct zread *z)

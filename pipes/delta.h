@@ -93,8 +93,9 @@ const char *delta_encoding_name(unsigned encoding);
  * logged: none is there, files are missing, cut, foreign, disagree. */
 int delta_open(struct delta *d, const char *path);
 void delta_close(struct delta *d);
-/* Does that directory's index say that it is a delta?  Quiet. */
-bool delta_is_one(const char *path);
+/* Does that directory's index say that it is a delta?  1, 0 (whatever else it
+ * is, quietly), or -E_IO if it cannot be read, logged. */
+int delta_is_one(const char *path);
 /* A tensor by its name: the number, or -1. */
 int64_t delta_find(const struct delta *d, struct slice name);
 

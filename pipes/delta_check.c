@@ -159,10 +159,12 @@ int delta_verify(const char *path, unsigned threads, struct delta_result *r)
 {
 	struct delta d;
 	struct source s;
-	int rc;
+	int rc = delta_is_one(path);
 
 	*r = (struct delta_result){ 0 };
-	if (delta_is_one(path)) {
+	if (rc < 0)
+		return rc;
+	if (rc > 0) {
 		rc = delta_open(&d, path);
 		if (rc < 0)
 			return rc;

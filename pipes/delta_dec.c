@@ -57,15 +57,15 @@ static int damaged(const struct dec_tensor *t, const char *what)
 static int begin_frame(struct dec *d, const struct dec_tensor *t, int which)
 {
 	struct dec_feed *f = &d->feed[which];
+	int rc;
 
 	if (!f->box)
 		f->box = xpages(DEC_FEED_BOX);
 	f->fd = t->packed;
 	f->at = t->t->offset;
 	f->end = t->t->offset + t->t->bytes;
-	if (zread_begin(&d->z[which], more, f) < 0)
-		return damaged(t, "its payload is no zstd frame");
-	return 0;
+	rc = zread_begin(&d->z[which], more, f);
+	return rc == -E_DATA ? damaged(t, "its payload is no zstd frame") : rc;
 }
 
 static bool has_other_size(const struct zread *z, uint64_t want)
@@ -73,8 +73,11 @@ static bool has_other_size(const struct zread *z, uint64_t want)
 	return z->total != ZFRAME_UNKNOWN && z->total != want;
 }
 
-static int broken(const struct dec_tensor *t)
+/* If it could not be read, that has been said. */
+static int broken(const struct dec_tensor *t, int rc)
 {
+	if (rc != -E_DATA)
+		return rc;
 	return damaged(t, "its payload is damaged, or not a patch of such a "
 			  "tensor");
 }
@@ -99,10 +102,10 @@ static int begin_xor(struct dec *d, const struct dec_tensor *t)
 
 static int xor_piece(struct dec *d, uint64_t off, size_t n)
 {
+	int rc = zread_get(&d->z[0], work(d), n);
+
 	(void)off;
-	if (zread_get(&d->z[0], work(d), n) < 0)
-		return -E_DATA;
-	return patch_xor_into(piece(d), work(d), n);
+	return rc < 0 ? rc : patch_xor_into(piece(d), work(d), n);
 }
 
 static int end_xor(struct dec *d)
@@ -128,16 +131,17 @@ static int begin_overwrite(struct dec *d, const struct dec_tensor *t)
 		rc = begin_frame(d, t, 1);
 	if (rc < 0)
 		return rc;
-	if (zread_get(&d->z[0], head, sizeof head) < 0)
-		return broken(t);
+	rc = zread_get(&d->z[0], head, sizeof head);
+	if (rc < 0)
+		return broken(t, rc);
 	d->left = le32(head);
 	d->n = 0;
 	d->at = 0;
 	if (d->left > t->bytes ||
-	    has_other_size(&d->z[0], sizeof head + UINT64_C(5) * d->left) ||
-	    zread_skip(&d->z[1], sizeof head + UINT64_C(4) * d->left) < 0)
-		return broken(t);
-	return 0;
+	    has_other_size(&d->z[0], sizeof head + UINT64_C(5) * d->left))
+		return broken(t, -E_DATA);
+	rc = zread_skip(&d->z[1], sizeof head + UINT64_C(4) * d->left);
+	return broken(t, rc);
 }
 
 static int get_points(struct dec *d)
@@ -160,10 +164,11 @@ static int overwrite_piece(struct dec *d, uint64_t off, size_t n)
 	uint64_t next = off, end = off + n;
 
 	for (;;) {
+		int rc = d->at == d->n && d->left > 0 ? get_points(d) : 0;
 		uint32_t at;
 
-		if (d->at == d->n && d->left > 0 && get_points(d) < 0)
-			return -E_DATA;
+		if (rc < 0)
+			return rc;
 		if (d->at == d->n)
 			break;
 		at = le32(work(d) + 4 * (size_t)d->at);
@@ -209,13 +214,13 @@ static int begin_sparse(struct dec *d, const struct dec_tensor *t)
 	int rc;
 
 	if (n > sparse_bound(t->element, t->bytes))
-		return broken(t);
+		return broken(t, -E_DATA);
 	rc = read_payload(d, t);
 	if (rc < 0)
 		return rc;
 	if (d->payload.n < n || sparse_open(&d->sparse, buf_slice(&d->payload),
 					    t->element, t->bytes) < 0)
-		return broken(t);
+		return broken(t, -E_DATA);
 	return 0;
 }
 
@@ -262,7 +267,7 @@ static int read_old(const struct pass *p, uint64_t off, size_t n)
 	got = io_pread_full(p->t->from, piece(p->d), n, (off_t)at);
 
 	if (got < 0)
-		return log_errno(E_IO, "read %s", p->t->name);
+		return got;
 	if ((size_t)got < n)
 		return log_error(E_DATA, "%s became shorter while it was read",
 				 p->t->name);
@@ -271,9 +276,11 @@ static int read_old(const struct pass *p, uint64_t off, size_t n)
 
 static int write_new(const struct pass *p, uint64_t off, size_t n)
 {
-	if (io_pwrite_full(p->t->to, piece(p->d), n,
-			   (off_t)(p->t->offset + off)) < 0)
-		return log_errno(E_IO, "write %s", p->t->name);
+	int rc = io_pwrite_full(p->t->to, piece(p->d), n,
+				(off_t)(p->t->offset + off));
+
+	if (rc < 0)
+		return rc;
 	if ((off + n) % DIGEST_LEAF == 0)
 		carry_begin_sync(p->t->to, p->t->offset + off + n - DIGEST_LEAF,
 				 DIGEST_LEAF);
@@ -302,7 +309,7 @@ static int one_piece(struct pass *p, uint64_t off, size_t n)
 	hash(p, 0, off, n);
 	changed = kinds[p->t->t->kind].piece(p->d, off, n);
 	if (changed < 0)
-		return broken(p->t);
+		return broken(p->t, changed);
 	hash(p, 1, off, n);
 	if (!p->is_one_leaf)
 		checksum_add(&p->sum, piece(p->d), n);
@@ -348,8 +355,8 @@ int dec_run(struct dec *d, const struct dec_tensor *t)
 		n = dec_step(t->offset, t->bytes, off);
 		rc = one_piece(&p, off, n);
 	}
-	if (rc == 0 && kinds[t->t->kind].end(d) < 0)
-		rc = broken(t);
+	if (rc == 0)
+		rc = broken(t, kinds[t->t->kind].end(d));
 	return rc < 0 ? rc : check_sum(&p);
 }
 
@@ -366,9 +373,10 @@ int dec_check(struct dec *d, const struct dec_tensor *t)
 		return rc;
 	if (d->z[0].total == ZFRAME_UNKNOWN)
 		return damaged(t, "its frame does not say its size");
-	if (zread_skip(&d->z[0], d->z[0].total) < 0 || zread_end(&d->z[0]) < 0)
-		return broken(t);
-	return 0;
+	rc = zread_skip(&d->z[0], d->z[0].total);
+	if (rc == 0)
+		rc = zread_end(&d->z[0]);
+	return broken(t, rc);
 }
 
 void dec_release(struct dec *d)

@@ -585,18 +585,23 @@ int delta_open(struct delta *d, const char *path)
 	return rc;
 }
 
-bool delta_is_one(const char *path)
+int delta_is_one(const char *path)
 {
 	struct delta d = { 0 };
 	struct opening o = { .d = &d, .path = path };
 	int was = log_quiet_thread(1);
-	bool is = srcdir_open(&d.dir, path) == 0 && read_index(&o) == 0 &&
-		  o.meta[META_ENCODING];
+	int rc = srcdir_open(&d.dir, path);
 
+	if (rc == 0)
+		rc = read_index(&o);
 	log_quiet_thread(was);
+	if (rc == -E_IO)
+		log_error(E_IO, "%s", log_cause());
+	else
+		rc = rc == 0 && o.meta[META_ENCODING];
 	close_opening(&o);
 	srcdir_release(&d.dir);
-	return is;
+	return rc;
 }
 
 void delta_close(struct delta *d)

@@ -304,10 +304,10 @@ static int run_inspect(const struct delta_conf *conf)
 {
 	const char *path = conf->common.args.v[1];
 	struct delta d;
-	int rc;
+	int rc = delta_is_one(path);
 
-	if (!delta_is_one(path))
-		return inspect_version(conf, path);
+	if (rc <= 0)
+		return rc < 0 ? rc : inspect_version(conf, path);
 	rc = delta_open(&d, path);
 	if (rc < 0)
 		return rc;

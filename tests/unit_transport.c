@@ -127,7 +127,7 @@ static void load(struct fake *f, const struct m_load *l)
 	m.loaded = (struct m_loaded){ .seq = l->seq,
 				      .boot = SLICE("boot"),
 				      .version = l->version };
-	if (delta_is_one(place))
+	if (delta_is_one(place) > 0)
 		apply_delta(f, place);
 	else
 		read_version(f, place);

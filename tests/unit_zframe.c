@@ -100,6 +100,38 @@ static void test_refuses(void)
 	buf_release(&other);
 }
 
+/* Bytes until it has told as many as it may; then it cannot. */
+static int more_or_fail(void *arg, const void **p, size_t *n)
+{
+	struct feed *f = arg;
+
+	if (f->at >= f->b->n)
+		return -E_IO;
+	return more(arg, p, n);
+}
+
+/* What cannot be read is not damaged. */
+static void test_unread(void)
+{
+	struct buf b = { 0 };
+	struct zread z = { 0 };
+
+	pack(&b, N, N);
+	for (size_t n = 0; n <= b.n; n += b.n / 4) {
+		struct buf part = { b.p, n, 0 };
+		struct feed f = { &part, 0, b.n / 4 };
+		int rc = zread_begin(&z, more_or_fail, &f);
+
+		if (rc == 0)
+			rc = zread_skip(&z, N);
+		if (rc == 0)
+			rc = zread_end(&z);
+		ok(rc == -E_IO, "%d: nothing comes after %zu bytes", rc, n);
+	}
+	zread_release(&z);
+	buf_release(&b);
+}
+
 static void test_miscount(void)
 {
 	struct buf b = { 0 };
@@ -160,6 +192,7 @@ int main(void)
 	test_round_trip();
 	test_refuses();
 	test_skip();
+	test_unread();
 	test_miscount();
 	test_zeros();
 	return tap_done();
