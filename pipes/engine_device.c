@@ -43,13 +43,12 @@ static void end_call(struct shell *sh, uint64_t seq, int rc)
 
 /* ---- what the mover says ---- */
 
+/* The mover keeps it for us: nobody has printed it yet. */
 static void refused(struct shell *sh, const struct m_refused *r)
 {
-	char cause[512];
 	int code = r->code ? r->code : E_PROTO;
 
-	snprintf(cause, sizeof cause, "%.*s", SLICE_ARG(r->cause));
-	end_call(sh, r->seq, log_adopt_cause(code, cause));
+	end_call(sh, r->seq, log_error(code, "%.*s", SLICE_ARG(r->cause)));
 }
 
 /* All its replies begin with seq. */
