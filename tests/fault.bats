@@ -20,7 +20,8 @@ sweep() { python3 "$SRC/tests/fault/sweep.py" --jobs 2 "$@"; }
 }
 
 @test "FS-01 power cuts in a publication and in recoveries: old or new" {
-	run python3 "$SRC/tests/fault/power.py" --few
+	run python3 "$SRC/tests/fault/power.py" --few \
+		--stories publication,forward,backward
 	assert_success
 }
 

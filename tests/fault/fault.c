@@ -338,6 +338,14 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t off)
 ssize_t pwrite64(int fd, const void *p, size_t n, off_t off)
 	__attribute__((alias("pwrite")));
 
+ssize_t copy_file_range(int in, off64_t *from, int out, off64_t *to, size_t n,
+			unsigned flags)
+{
+	if (fails(K_WRITE, out, NULL))
+		return -1;
+	return syscall(SYS_copy_file_range, in, from, out, to, n, flags);
+}
+
 int ftruncate(int fd, off_t n)
 {
 	return (int)ends(K_SPACE, fd, NULL, SYS_ftruncate, fd, n, 0, 0, 0);

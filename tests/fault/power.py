@@ -31,7 +31,7 @@ from world import BUILD, Broken, ENGINES, World
 RECORD = os.path.join(BUILD, "tests/fault/record.so")
 FAULT = os.path.join(BUILD, "tests/fault/fault.so")
 MODELS = ("journal", "each", "kept")
-DURABLE = ("registry",) + ENGINES
+DURABLE = ("registry", "disk") + ENGINES
 FEW = 3  # states of each story that check looks at
 # A run that is open is waited for as long as its stages may live.
 World.stage_timeout = "3s"
@@ -188,20 +188,21 @@ def environment(world, log):
 
 
 class Story:
-    """What happens up to the cuts; new is the number in question."""
+    """What happens up to the cuts; last is the highest number it may give."""
+
+    transport = None
+    catches_up = True  # who is in an open run, once the next one is over
 
     def __init__(self, world, log):
         self.w, self.log = world, log
-        self.old, self.new = 2, 3
+        self.old, self.last = 2, 3
 
     def prepare(self):
+        if self.transport:
+            self.w.by(self.transport)
         self.w.start_engines()
         for version in (1, 2):
-            self.must(self.w.push(version))
-
-    def must(self, result):
-        if result.code:
-            raise Broken(f"a push without faults ends with\n{result}")
+            self.w.must(self.w.push(version))
 
     def recorded_engines(self):
         for name in ENGINES:
@@ -222,41 +223,92 @@ class Publication(Story):
     def tell(self):
         self.prepare()
         self.recorded_engines()
-        self.must(self.w.push(self.new, **environment(self.w, self.log)))
+        self.w.must(self.publish(**environment(self.w, self.log)))
         self.end()
+
+    def publish(self, **env):
+        return self.w.push(self.last, **env)
+
+
+class ByDisk(Publication):
+    transport = "disk"
+
+
+class ByDelta(Publication):
+    transport = "delta"
+
+
+class Rollback(Publication):
+    """The content of 1 again."""
+
+    def publish(self, **env):
+        return self.w.rollback(self.last, **env)
+
+
+class Join(Publication):
+    """Of an engine that has nothing."""
+
+    catches_up = False
+
+    def prepare(self):
+        super().prepare()
+        self.w.end_engine("a")
+        self.w.empty("a")
+        self.w.start_engines()
+
+    def publish(self, **env):
+        return self.w.push_only("a", **env)
 
 
 class Recovery(Story):
     """A run that died is ended by the next one, which publishes too."""
-    KIND, N = "link", 1
+
+    is_decided = False
 
     def tell(self):
         self.prepare()
-        self.w.push_by_hand(self.new, LD_PRELOAD=FAULT,
+        killed = self.last
+        self.last += 1
+        self.w.push_by_hand(killed, LD_PRELOAD=FAULT,
                             FAULT_PROC="weir-commit", FAULT_KIND=self.KIND,
                             FAULT_N=str(self.N), FAULT_SIGNAL="9")
         if not os.path.exists(self.w.path("registry", "open")):
             raise Broken("nothing was left open")
+        if self.w.decided(killed) != self.is_decided:
+            raise Broken("commit did not die where it should")
         for name in ENGINES:
             self.w.end_engine(name, signal.SIGKILL)
         self.recorded_engines()
-        self.must(self.w.push(self.new + 1,
-                              **environment(self.w, self.log)))
+        self.w.must(self.w.push(self.last,
+                                **environment(self.w, self.log)))
         self.end()
 
 
 class Forward(Recovery):
     """It died when the decision was linked, and nothing swapped."""
+
     KIND, N = "rename", 4
+    is_decided = True
 
 
 class Backward(Recovery):
     """It died just before it would have linked the decision."""
+
     KIND, N = "link", 4
 
 
+class DeltaForward(Forward):
+    transport = "delta"
+
+
+class DeltaBackward(Backward):
+    transport = "delta"
+
+
 STORIES = {"publication": Publication, "forward": Forward,
-           "backward": Backward}
+           "backward": Backward, "disk": ByDisk, "delta": ByDelta,
+           "delta-forward": DeltaForward, "delta-backward": DeltaBackward,
+           "rollback": Rollback, "join": Join}
 
 
 class Cut:
@@ -264,34 +316,40 @@ class Cut:
     for the registry knows where its engines listen.  The next push may be of
     some engines only: what is open it finishes at all that it names."""
 
-    def __init__(self, top, found, sources, last, engines):
-        self.w = World(top, sources)
-        build(top, found)
-        self.last, self.engines = last, engines
+    def __init__(self, story, found, sources, engines):
+        self.w = World(story.w.top, sources)
+        build(self.w.top, found)
+        if story.transport:
+            self.w.by(story.transport)
+        self.story, self.engines = story, engines
 
     def check(self):
-        highest = max([v for v in range(1, self.last + 1)
-                       if self.w.decided(v)], default=0)
         try:
-            self.w.start_engines()
-            for name in ENGINES:
-                version = self.w.serving(name)
-                if version > highest:
-                    raise Broken(f"{name} serves {version}, decided is "
-                                 f"{highest}")
-                self.w.check_serving(name, range(highest + 1))
-            self.w.check_registry()
-            was_open = os.path.exists(self.w.path("registry", "open"))
-            self.publish()
-            for name in set(ENGINES) - set(self.engines):
-                self.w.check_serving(name, (highest,) if was_open
-                                     else range(highest + 1))
+            self.look()
         finally:
             self.w.close()
 
+    def look(self):
+        highest = self.w.highest()
+        self.w.start_engines()
+        for name in ENGINES:
+            version = self.w.serving(name)
+            if version > highest:
+                raise Broken(f"{name} serves {version}, decided is {highest}")
+            self.w.check_serving(name, range(highest + 1))
+        self.w.check_registry()
+        if self.story.transport:
+            self.w.check_disk()
+        caught_up = self.story.catches_up and os.path.exists(
+            self.w.path("registry", "open"))
+        self.publish()
+        for name in set(ENGINES) - set(self.engines):
+            self.w.check_serving(name, (highest,) if caught_up
+                                 else range(highest + 1))
+
     def publish(self):
         """Whatever the state, the next push works."""
-        version = self.last + 1
+        version = self.story.last + 1
         self.w.write_fleet(self.engines)
         result = self.w.push(version)
         if result.code:
@@ -300,6 +358,9 @@ class Cut:
             self.w.check_serving(name, (version,))
         if os.path.exists(self.w.path("registry", "open")):
             raise Broken("the next push leaves it open")
+        if self.story.transport:
+            self.w.check_disk()
+            self.w.check_disk_is_tidy()
         rests = self.w.rests(self.engines)
         if rests:
             raise Broken(f"left behind: {rests}")
@@ -347,7 +408,7 @@ class Cuts:
         top = story.w.top
         try:
             self.states += 1
-            Cut(top, found, os.path.join(place, "before"), story.new + 1,
+            Cut(story, found, os.path.join(place, "before"),
                 ENGINES if self.states % 2 else ENGINES[1:]).check()
         except Broken as e:
             self.broken += 1
@@ -360,7 +421,8 @@ class Cuts:
 
 def main():
     args = argparse.ArgumentParser(description=__doc__)
-    args.add_argument("--stories", default=",".join(STORIES))
+    args.add_argument("--stories", type=lambda t: t.split(","),
+                      default=STORIES)
     args.add_argument("--models", type=lambda t: t.split(","),
                       default=MODELS)
     args.add_argument("--stride", type=int, default=1)
@@ -373,7 +435,7 @@ def main():
     top = tempfile.mkdtemp(prefix="weir-power.", dir=place)
     cuts = Cuts(top, a)
     try:
-        for name in a.stories.split(","):
+        for name in a.stories:
             cuts.story(name)
     finally:
         if not a.keep:

@@ -1,12 +1,15 @@
 """A small fleet with its registry, and what must be true of it at any time.
 
-Two engines, a and b, two checkpoints that are pushed in turn.  Everything is
-below one directory, which is also what tests/leftovers looks at.
+Two engines, a and b, two checkpoints that are pushed in turn: odd numbers are
+one, even ones two.  Everything is below one directory, which is also what
+tests/leftovers looks at.
 """
 
 import filecmp
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +22,12 @@ BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(SRC, "build")))
 WAIT_S = 240  # for anything; a bound, not a pace
 ENGINES = ("a", "b")
 TENSORS = ("x:U8:40000", "y:BF16:64,64", "z:F32:8", "w:U8:3")
+PLACES = {"registry": "registry", "run": "run", "store": "a", "disk": "disk",
+          "delta": "d"}  # what may fail, and its directory
+PAGE = 4096
+ROOM = 64 << 20  # bytes of a place of its own that is not too small
+# Whose option is it, in a pipeline by hand?
+OPTION_OF = {"--transport": "plan", "--disk-dir": "plan"}
 PROGRAM = re.compile(r"^weir-\w+\[\d+\] ")
 
 
@@ -44,11 +53,13 @@ def listens(path):
 
 
 class Result:
-    """How a program ended: its code, and its lines on stderr."""
+    """How a program ended: its code, what it printed, and its lines on
+    stderr."""
 
-    def __init__(self, code, err):
+    def __init__(self, code, err, out=b""):
         self.code = code
-        self.lines = err.splitlines()
+        self.out = out.decode(errors="replace")
+        self.lines = err.decode(errors="replace").splitlines()
 
     def errors(self):
         return [l for l in self.lines if " error " in l
@@ -66,6 +77,10 @@ class World:
         self.top = top
         self.sources = sources or top
         self.procs = {}
+        self.options = self.engine_options = ()
+        self.has_movers = False
+        self.own = {}  # of an engine's environment
+        self.mounts, self.url, self.memory = [], {}, {}
         for name in ("run", "state", "tmp", "home"):
             os.makedirs(self.path(name), mode=0o700)
         self.env = {
@@ -80,12 +95,24 @@ class World:
         self.write_fleet()
 
     def make_sources(self):
-        for seed, name in enumerate(("one", "two"), 1):
-            subprocess.run(
-                [sys.executable, f"{SRC}/tests/fixtures/mktensors.py",
-                 "--seed", str(seed), self.path(name), *TENSORS],
-                check=True, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL)
+        """Two has another value in each second byte of each tensor."""
+        subprocess.run(
+            [sys.executable, f"{SRC}/tests/fixtures/mktensors.py",
+             "--seed", "1", self.path("one"), *TENSORS],
+            check=True, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+        shutil.copytree(self.path("one"), self.path("two"))
+        for name in ("one", "two"):
+            with open(self.path(name, "config.json"), "w",
+                      encoding="ascii") as f:
+                json.dump({"marker": name}, f)
+        with open(self.path("two", "model.safetensors"), "r+b") as f:
+            data = bytearray(f.read())
+            for i in range(8 + int.from_bytes(data[:8], "little"), len(data),
+                           2):
+                data[i] ^= 1
+            f.seek(0)
+            f.write(data)
 
     def path(self, *names):
         return os.path.join(self.top, *names)
@@ -94,12 +121,93 @@ class World:
         with open(self.path("fleet.yaml"), "w", encoding="utf8") as f:
             f.write("model: test\nengines:\n")
             for name in engines:
-                f.write(f"  - name: {name}\n    workers: [{{endpoint: "
+                f.write(f"  - name: {name}\n")
+                if name in self.url:
+                    f.write(f"    kind: sglang\n    url: {self.url[name]}\n")
+                f.write("    workers: [{endpoint: "
                         f"\"ipc://{self.path(name)}.sock\"}}]\n")
+
+    def given(self, version):
+        source = self.source(version)
+        return self.memory.get(source, source)
 
     def source(self, version):
         return os.path.join(self.sources,
                             "two" if version % 2 == 0 else "one")
+
+    # ---- what is not as usual ----
+
+    def place(self, where):
+        return self.path(PLACES[where])
+
+    def by(self, transport):
+        """With version directories."""
+        os.makedirs(self.path("disk"), exist_ok=True)
+        self.options = ("--transport", transport, "--disk-dir",
+                        self.path("disk"))
+
+    def over_stand_ins(self):
+        self.has_movers = True
+        self.env.update(LD_LIBRARY_PATH=f"{BUILD}/tests/standin",
+                        CUDA_VISIBLE_DEVICES="0")
+
+    def serve_http(self):
+        """Engine a is a server, and its store beside it."""
+        self.procs["servers"] = subprocess.Popen(
+            [sys.executable, f"{SRC}/tests/fakehttp.py",
+             self.path("servers")], env=self.env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for("servers", lambda: os.path.exists(self.path("servers"))
+                 and os.path.getsize(self.path("servers")))
+        self.env["no_proxy"] = "*"
+        self.url["a"] = self.tell_servers("new", "--kind", "sglang", "--name",
+                                          "a")
+        self.write_fleet()
+
+    def tell_servers(self, *words):
+        with open(self.path("servers"), encoding="ascii") as f:
+            port = int(f.read())
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(" ".join([*words, "--dir", self.top]).encode() + b"\n")
+            return s.makefile().readline().strip()
+
+    def label(self, name):
+        return int(self.tell_servers("label", "--name", name))
+
+    def train(self, name, seed):
+        """What a source is comes from device memory."""
+        place = self.path(name + "-memory")
+        self.procs[place] = subprocess.Popen(
+            [sys.executable, f"{SRC}/tests/devtrainer.py", place, "--seed",
+             str(seed), "--kib", "4"], env=self.env, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if self.procs[place].stdout.readline().strip() != b"ready":
+            raise Broken("no trainer")
+        self.memory[self.path(name)] = f"gpu:{place}/list.json"
+
+    def mount(self, where):
+        os.makedirs(self.place(where), exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=0700,size={ROOM}",
+                        "none", self.place(where)], check=True)
+        self.mounts.append(where)
+
+    def unmount(self):
+        for where in self.mounts:
+            subprocess.run(["umount", "-l", self.place(where)], check=False)
+
+    def resize(self, where, pages):
+        """To what it holds, and so many pages more."""
+        st = os.statvfs(self.place(where))
+        self.remount(where, (st.f_blocks - st.f_bfree) * st.f_frsize
+                     + pages * PAGE)
+
+    def enlarge(self, where):
+        if where in self.mounts:
+            self.remount(where, ROOM)
+
+    def remount(self, where, size):
+        subprocess.run(["mount", "-o", f"remount,size={size}",
+                        self.place(where)], check=True)
 
     # ---- engines ----
 
@@ -110,8 +218,8 @@ class World:
         proc = subprocess.Popen(
             ["weir-engine", "--name", name, "--store", self.path(name),
              "--listen", f"ipc://{self.path(name)}.sock",
-             "--ready-fd", str(told)],
-            env={**self.env, **env}, stdin=subprocess.DEVNULL,
+             "--ready-fd", str(told), *self.engine_options],
+            env={**self.env, **self.own.get(name, {}), **env}, stdin=subprocess.DEVNULL,
             stdout=err, stderr=err, pass_fds=(told,))
         os.close(told)
         err.close()
@@ -149,6 +257,10 @@ class World:
             proc.send_signal(signo)
         return proc.wait(WAIT_S)
 
+    def empty(self, name):
+        """As one that was never started."""
+        shutil.rmtree(self.path(name))
+
     def ended(self, name):
         """The code of an engine that has ended by itself, else None."""
         code = self.procs[name].poll()
@@ -162,24 +274,48 @@ class World:
 
     # ---- pushes ----
 
-    def push(self, version, *options, **env):
+    def call(self, *words, **env):
         proc = subprocess.Popen(
-            ["weir-push", "--source", self.source(version),
-             "--fleet", self.path("fleet.yaml"),
-             "--registry", self.path("registry"),
-             "--weight-version", str(version), "--bucket-size", "24KiB",
-             "--stage-timeout", self.stage_timeout, "--engine-timeout", "30s",
-             "--split-tensors", "-q", *options],
-            env={**self.env, **env}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            words, env={**self.env, **env}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            _, err = proc.communicate(timeout=WAIT_S)
+            out, err = proc.communicate(timeout=WAIT_S)
         except subprocess.TimeoutExpired:
             proc.kill()
             _, err = proc.communicate()
-            raise Broken("push hangs:\n"
+            raise Broken(f"{words[0]} hangs:\n"
                          + err.decode(errors="replace")) from None
-        return Result(proc.returncode, err.decode(errors="replace"))
+        return Result(proc.returncode, err, out)
+
+    def publish(self, program, *options, **env):
+        return self.call(
+            program, "--registry", self.path("registry"), "--stage-timeout",
+            self.stage_timeout, "--engine-timeout", "30s", "-q", *options,
+            **env)
+
+    def push(self, version, **env):
+        return self.publish(
+            "weir-push", "--source", self.given(version), "--fleet",
+            self.path("fleet.yaml"), "--weight-version", str(version),
+            "--bucket-size", "24KiB", "--split-tensors", *self.options, **env)
+
+    def push_only(self, name, **env):
+        return self.publish("weir-push", "--only", name, *self.options, **env)
+
+    def rollback(self, version, **env):
+        return self.publish("weir-rollback", "--weight-version", str(version),
+                            **env)
+
+    def diff(self, out):
+        return self.call(
+            "weir-delta", "diff", "-q", self.path("one"), self.path("two"),
+            "-o", self.path(out), "--base-version", "1", "--weight-version",
+            "2")
+
+    @staticmethod
+    def must(result):
+        if result.code:
+            raise Broken(f"without a fault it ends with\n{result}")
 
     def push_by_hand(self, version, **env):
         """A pipeline in which commit dies, and all others then."""
@@ -194,7 +330,8 @@ class World:
         for words in stages:
             last = words is stages[-1]
             procs.append(subprocess.Popen(
-                [*words, "--stage-timeout", self.stage_timeout, "-q"],
+                [*words, *self.options_of(words[0]), "--stage-timeout",
+                 self.stage_timeout, "-q"],
                 env={**self.env, **env}, stdin=before,
                 stdout=subprocess.DEVNULL if last else subprocess.PIPE,
                 stderr=subprocess.DEVNULL))
@@ -205,6 +342,16 @@ class World:
         for proc in procs:
             proc.kill()
             proc.wait(WAIT_S)
+
+    def runs(self):
+        """Directories of runs."""
+        at = self.path("run", "weir")
+        return {os.path.join(at, name) for name in os.listdir(at)}
+
+    def options_of(self, program):
+        pairs = zip(self.options[::2], self.options[1::2])
+        return [w for pair in pairs for w in pair
+                if program == "weir-" + OPTION_OF[pair[0]]]
 
     # ---- what is true ----
 
@@ -268,6 +415,31 @@ class World:
         if done.returncode:
             raise Broken(f"{path}: {done.stderr.decode()}")
 
+    def version_dir(self, version):
+        return self.path("disk", f"weight_v{version:06d}")
+
+    def highest(self):
+        """Of those decided, 0 if there is none."""
+        at = self.path("registry", "versions")
+        names = os.listdir(at) if os.path.exists(at) else []
+        return max((int(n) for n in names if self.decided(int(n))), default=0)
+
+    def check_disk(self):
+        """What is published is there, whole."""
+        highest = self.highest()
+        if not highest:
+            return
+        done = self.call("weir-delta", "verify", self.version_dir(highest))
+        if done.code:
+            raise Broken(f"version {highest}: {done}")
+
+    def check_disk_is_tidy(self):
+        """Only what is published is there."""
+        for name in os.listdir(self.path("disk")):
+            if not (name.startswith("weight_v")
+                    and self.decided(int(name[8:]))):
+                raise Broken(f"disk/{name} was left behind")
+
     def rests(self, stores=()):
         """What is left of it, but for the engines, in words."""
         words = [os.path.join(BUILD, "tests/leftovers"), self.top]
@@ -276,4 +448,6 @@ class World:
         for proc in self.procs.values():
             words += ["--living", str(proc.pid)]
         done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
-        return done.stdout.decode(errors="replace").splitlines()
+        lines = done.stdout.decode(errors="replace").splitlines()
+        # Movers live as long as their engines; the rest are paths.
+        return [l for l in lines if not self.has_movers or l[0] == "/"]
