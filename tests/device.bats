@@ -507,6 +507,7 @@ hashed_there() {
 
 @test "device: what is packed for a device runs over the stand-ins, and says so" {
 	skip_if_sanitized
+	[ -x "$BUILD/weir-move-nccl" ] || skip "built without NCCL"
 	"$SRC/tests/gpu/pack" "$BUILD" "$T/pack.tar.gz" 2>&1
 	tar -C "$T" -xzf "$T/pack.tar.gz"
 	run env -i PATH=/usr/bin:/bin LD_LIBRARY_PATH="$LD_LIBRARY_PATH" \

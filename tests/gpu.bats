@@ -6,7 +6,7 @@ load fleet
 
 setup() {
 	common_setup
-	needs_mover weir-move-nccl "CUDA and NCCL"
+	needs_mover weir-move-nccl NCCL
 	export CUDA_VISIBLE_DEVICES=0
 }
 

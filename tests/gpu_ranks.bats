@@ -7,7 +7,7 @@ load ranks
 
 setup() {
 	common_setup
-	needs_mover weir-move-nccl "CUDA and NCCL"
+	needs_mover weir-move-nccl NCCL
 	export WEIR_STANDIN_DEVICES=16
 }
 

@@ -13,7 +13,7 @@ setup_file() {
 
 setup() {
 	http_setup
-	needs_mover weir-move-nccl "CUDA and NCCL"
+	needs_mover weir-move-nccl NCCL
 	export CUDA_VISIBLE_DEVICES=0
 }
 
