@@ -494,7 +494,8 @@ hashed_there() {
 	assert_regex "$stderr" "--device: unavailable, .*weir-move-slot is not installed"
 }
 
-@test "device: the example shows each version that it is given" {
+@test "device: the example shows each version that it is given, in 60 lines" {
+	[ "$(wc -l <"$SRC/share/client/consumer.c")" -le 60 ]
 	engine a --device 0
 	start example "$BUILD/tests/consumer" "$T/a" 2
 	dpush "$T/one" || cat "$T/push.err"

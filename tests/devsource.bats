@@ -329,7 +329,8 @@ mover_runs() { leftover_processes | grep "[w]eir-move-source"; }
 	assert_output ""
 }
 
-@test "device source: the example publishes, and is told when" {
+@test "device source: the example publishes, and is told when, in 50 lines" {
+	[ "$(wc -l <"$SRC/share/client/trainer.py")" -le 50 ]
 	engine a
 	run --separate-stderr python3 "$SRC/share/client/trainer.py" \
 		"$T/fleet.yaml" "$T/registry"

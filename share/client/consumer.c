@@ -4,9 +4,7 @@
  *	cc consumer.c -lweir-client -lcudart -o consumer
  *	consumer STORE [VERSIONS]
  *
- * For each version, so many of them (for ever): maps it, says what is in it,
- * shows the first bytes of its first tensor, and lets it go when the next one
- * has been published or its weir-engine has ended.
+ * Shows the first bytes of each version, of so many of them (for ever).
  */
 #include <weir-client.h>
 
@@ -25,15 +23,13 @@ static int fail(const struct weir_client *c)
 static void use(const struct weir_view *v)
 {
 	const struct weir_tensor *t = v->tensor;
-	unsigned char first[4] = { 0 };
+	unsigned first = 0;
 
 	printf("version %llu: %zu tensors on device %d\n",
 	       (unsigned long long)v->version, v->ntensors, v->device);
 	if (v->ntensors > 0 && t->bytes >= sizeof(first) &&
-	    cudaMemcpy(first, t->data, sizeof(first), cudaMemcpyDefault) ==
-		    cudaSuccess)
-		printf("%s, %s: %02x%02x%02x%02x...\n", t->name, t->dtype,
-		       first[0], first[1], first[2], first[3]);
+	    !cudaMemcpy(&first, t->data, sizeof(first), cudaMemcpyDefault))
+		printf("%s, %s: %08x...\n", t->name, t->dtype, first);
 	fflush(stdout);
 }
 
@@ -47,17 +43,15 @@ int main(int argc, char **argv)
 
 	if (argc < 2 || weir_open(&c, argv[1], -1) < 0)
 		return fail(c);
-	while (left != 0) {
-		while (weir_wait(c, word, 1000) < 0)
-			;
-		rc = weir_map(c, &v);
-		if (rc == -EAGAIN)
-			continue;
+	while (left-- != 0) {
+		do
+			weir_wait(c, word, -1);
+		while ((rc = weir_map(c, &v)) == -EAGAIN);
 		if (rc < 0)
 			return fail(c);
 		use(v);
 		word = v->word;
-		if (--left != 0)
+		if (left != 0)
 			weir_wait_change(c, word, -1);
 		weir_release(v);
 	}

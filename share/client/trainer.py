@@ -1,11 +1,6 @@
 #!/usr/bin/env python3
-"""trainer.py - publish tensors that are in this process's device memory.
-
-    trainer.py FLEET.yaml REGISTRY
-
-A real trainer gives its own tensors to describe(): the allocation that each
-is part of, and where it begins there.
-"""
+# trainer.py FLEET.yaml REGISTRY - publish tensors of this process's device; a
+# real trainer describes its own: their allocation, and where they begin there.
 import ctypes
 import json
 import subprocess
@@ -14,18 +9,15 @@ import tempfile
 
 rt = ctypes.CDLL("libcudart.so.13")
 
-
 def cuda(call, *args):
     if code := getattr(rt, call)(*args):
         sys.exit(f"{call} failed with {code}")
-
 
 def uuid(device):
     props = ctypes.create_string_buffer(8192)  # a name of 256 bytes, the UUID
     cuda("cudaGetDeviceProperties", props, device)
     h = props.raw[256:272].hex()
     return f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
-
 
 def describe(name, shape, base, offset):  # of a row-major BF16 tensor
     handle, strides, size = ctypes.create_string_buffer(64), [], 1
@@ -35,7 +27,6 @@ def describe(name, shape, base, offset):  # of a row-major BF16 tensor
     return {"name": name, "dtype": "BF16", "shape": shape, "strides": strides,
             "bytes": 2 * size, "device": uuid(0), "handle": handle.raw.hex(),
             "offset": offset}
-
 
 base = ctypes.c_void_p()
 cuda("cudaMalloc", ctypes.byref(base), ctypes.c_size_t(1 << 20))
