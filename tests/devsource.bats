@@ -236,6 +236,30 @@ copy_list() {
 	assert_output ""
 }
 
+# lies JQ STATUS PART...: of a list that was changed so; it leaves no file.
+lies() {
+	jq "$1" "$T/one/list.json" >"$T/lie.json"
+	run --separate-stderr push "gpu:$T/lie.json"
+	one_line_error "$2" "${@:3}"
+	run find "$T/run" -name '*.safetensors*'
+	assert_output ""
+}
+
+@test "device source: a list that is not true is refused by name, and leaves no file" {
+	trainer one
+	lies '.tensors[-1].offset = 1000000000' 65 'tensor "nothing": bytes 1000000000'
+	lies '.tensors[1].shape[0] *= 2 | .tensors[1].bytes *= 2' 65 \
+		'tensor "layer.' 'its bytes overlap those of "layer.'
+	lies '.tensors[7].shape[0] *= 9 | .tensors[7].bytes *= 9' 65 \
+		'tensor "layer.7.weight": bytes ' 'of an allocation that has 5'
+	lies '.tensors[2].handle = "00" * 64' 69 \
+		'tensor "layer.2.weight": cudaIpcOpenMemHandle'
+	lies '.tensors[].device |= sub("00$"; "77")' 69 \
+		"77 among the CUDA devices"
+	WEIR_STANDIN_FAULT=no-peer lies '.tensors[].device |= sub("00$"; "01")' \
+		69 "cudaIpcOpenMemHandle: "
+}
+
 @test "device source: without mover, library, device, room or list it is said" {
 	trainer one
 	WEIR_LIBEXEC="$T" run --separate-stderr dpush one

@@ -36,6 +36,7 @@
 
 static struct {
 	char registry[65], run[65], boot[65], dir[512], cause[65], mode[16];
+	char transport[33];
 	uint64_t epoch, version, instance, stage, token, lease, proof;
 	uint64_t buckets, bucket, worker, workers, bytes, first, count;
 	uint64_t replies, size, seq;
@@ -186,6 +187,8 @@ static void take_setting(char *word)
 		snprintf(set.boot, sizeof set.boot, "%s", eq);
 	else if (strcmp(word, "mode") == 0)
 		snprintf(set.mode, sizeof set.mode, "%s", eq);
+	else if (strcmp(word, "transport") == 0)
+		snprintf(set.transport, sizeof set.transport, "%s", eq);
 	else if (strcmp(word, "content") == 0)
 		digest_parse(eq, strlen(eq), &set.content);
 	else if (strcmp(word, "dir") == 0) {
@@ -329,6 +332,11 @@ static void request(const char *what)
 		m.offer.bytes = set.bytes ? set.bytes : sum_pieces();
 		m.offer.pieces.v = piece;
 		m.offer.pieces.n = npieces;
+	} else if (strcmp(what, "enroll") == 0) {
+		m.type = M_enroll;
+		BOOTED(enroll);
+		m.enroll.transport = slice_of(set.transport);
+		m.enroll.bytes = set.bytes ? set.bytes : total();
 	} else if (strcmp(what, "holding") == 0) {
 		m.type = M_holding;
 		BOOTED(holding);

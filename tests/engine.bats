@@ -70,6 +70,21 @@ push() {
 
 pushed() { assert_equal "$(field msg)" resumed; }
 
+@test "NC-02 to take part in groups for another size, or by what has none, is refused" {
+	engine
+	ask <<-END
+	probe
+	begin dir=$T/src
+	enroll transport=nccl bytes=7
+	enroll transport=host
+	END
+	assert_success
+	assert_output --partial "enroll for 7 bytes: the version has "
+	assert_output --partial "transport host has no groups"
+	run leftover_processes
+	refute_output --partial weir-move
+}
+
 versions() { find "$T/store/versions" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ' '; }
 
 served() { readlink "$T/store/current"; }

@@ -260,6 +260,36 @@ fails_early() {
 	holds a "$T/one"
 }
 
+@test "NC-07 nccl: one of three groups cannot be made: nothing is left of the others" {
+	local k
+
+	checkpoint "$T/one" --size 1MiB
+	gpu_engines a b c
+	for k in 1 2 3; do
+		WEIR_STANDIN_FAULT=init-error=$k fails \
+			"ncclCommInitRankConfig: unhandled system error" \
+			--max-inflight-engine-groups 1
+	done
+	WEIR_STANDIN_FAULT=init-error gpush "$T/one" >/dev/null 2>&1 || true
+	gpush "$T/one" --max-inflight-engine-groups 1 >/dev/null 2>&1
+	for k in a b c; do
+		holds $k "$T/one"
+	done
+}
+
+# The first one of a group is of the bytes that prove it.
+@test "nccl: a bucket is one broadcast, however many tensors are in it" {
+	checkpoint "$T/one" --size 1MiB --shards 3
+	gpu_engine a 1
+	fleet a
+	WEIR_STANDIN_LOG="$T/casts" gpush "$T/one" >/dev/null 2>&1
+	run jq -s 'map(select(.event == "acked").bytes)[]' \
+		"$(newest_run)/events"
+	assert_regex "$output" "^[0-9]+$"
+	assert_equal "$(sed -n 's/^cast 0 //p' "$T/casts")" \
+		$'1048576\n'"$output"
+}
+
 # open_files NAME: how many descriptors the process has.
 open_files() { find "/proc/$(pid_of "$1")/fd" | wc -l; }
 

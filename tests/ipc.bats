@@ -37,6 +37,31 @@ ipush() { push "$@" --transport cuda-ipc; }
 	assert_output --partial "waves=2 active=2 peak_buckets=3"
 }
 
+# No mover has ended with memory of another process mapped.
+all_unmapped() {
+	wait_for no_movers
+	contains "$T/maps" "open 0" && ! grep "open [^0]" "$T/maps"
+}
+
+@test "IP-01 cuda-ipc: four readers close what they map, also of a push that fails" {
+	export WEIR_STANDIN_LOG="$T/maps"
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engines a b c d
+	fleet a b c d
+	ipush "$T/one" --max-inflight-engine-groups 2 >/dev/null 2>&1
+	ipush "$T/two" --bucket-size 256KiB >/dev/null 2>&1
+	all_unmapped
+	stop d
+	: >"$T/maps"
+	# The first of two buffers is mapped by then.
+	WEIR_STANDIN_FAULT=no-map=2 engine d
+	run --separate-stderr ipush "$T/one"
+	assert_equal "$status" 1
+	assert_regex "$stderr" "engine d: .*cudaIpcOpenMemHandle"
+	all_unmapped
+}
+
 # cannot_read: a push to engine a is refused, by both UUIDs, and pauses nobody.
 cannot_read() {
 	run --separate-stderr ipush "$T/one"

@@ -387,6 +387,7 @@ __attribute__((destructor)) static void say_open(void)
 
 	for (size_t i = 0; i < MAPS_MAX; i++)
 		n += map[i].p && map[i].is_import;
+	standin_log("open", n, 0);
 	if (n > 0)
 		fprintf(stderr,
 			"stand-in libcudart.so.13: %u handles are "

@@ -28,6 +28,18 @@ void standin_nap(uint64_t us)
 	nanosleep(&t, NULL);
 }
 
+void standin_log(const char *what, uint64_t a, uint64_t b)
+{
+	const char *path = getenv("WEIR_STANDIN_LOG");
+	FILE *f = path ? fopen(path, "ae") : NULL;
+
+	if (!f)
+		return;
+	fprintf(f, "%s %llu %llu\n", what, (unsigned long long)a,
+		(unsigned long long)b);
+	fclose(f);
+}
+
 static struct {
 	const char *name;
 	unsigned seen;

@@ -152,6 +152,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id,
 		free(c);
 		return ncclInvalidArgument;
 	}
+	if (standin_fault("init-error")) {
+		free(c);
+		return ncclSystemError;
+	}
 	c->area = map_area(&id, c->at);
 	if (!c->area) {
 		free(c);
@@ -275,6 +279,7 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t n,
 		return ncclInvalidArgument;
 	}
 	*k = (struct cast){ c, from, to, n, ++c->ops };
+	standin_log("cast", c->rank, n);
 	atomic_fetch_add(&c->running, 1);
 	standin_queue(s, run_cast, k);
 	return ncclSuccess;

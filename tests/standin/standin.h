@@ -16,6 +16,9 @@
  *	WEIR_STANDIN_SEED=N		of the pauses; 1
  *	WEIR_STANDIN_PAUSE_US=N		the longest one; 300
  *	WEIR_STANDIN_NCCL=CODE		version that libnccl says it has
+ *	WEIR_STANDIN_LOG=FILE		a line for each broadcast, "cast RANK
+ *					BYTES", and one at the end of a process,
+ *					"open HANDLES 0", goes there
  *	WEIR_STANDIN_FAULT=NAME[=K],...	from the K-th time on (1):
  *
  *	no-device oom no-pin sticky	calls of the runtime
@@ -26,6 +29,7 @@
  *	no-peer				no device reads another one's memory
  *	bad-copy			one copy changes a bit
  *	begin-hang			a rank never joins
+ *	init-error			a communicator cannot be made
  *	init-hang broadcast-hang abort-hang	never ends, never returns
  *	async-error			a remote error, which ends no broadcast
  *	no-data				a group forms, its bytes never come
@@ -50,5 +54,7 @@ void standin_queue(cudaStream_t stream, void (*fn)(void *), void *arg);
 /* Of the device in use. */
 void standin_uuid(unsigned char uuid[16]);
 void standin_nap(uint64_t us);
+/* A line of WEIR_STANDIN_LOG. */
+void standin_log(const char *what, uint64_t a, uint64_t b);
 
 #endif
