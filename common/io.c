@@ -7,20 +7,17 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define READ_STEP 65536u  /* bytes asked for at once by io_read_file() */
-#define TREE_DEPTH_MAX 32 /* levels; nothing of ours is deeper than 4 */
-#define TMP_TRIES 1000	  /* names of a dead process with our pid */
-#define TMP_PREFIX ".tmp."
+#define READ_STEP 65536u     /* bytes asked for at once by io_read_file() */
+#define TREE_DEPTH_MAX 32    /* levels; nothing of ours is deeper than 4 */
+#define TMP_TRIES 1000	     /* names of a dead process with our pid */
 #define COPY_STEP (1u << 20) /* bytes */
 
 static void open_std(void)
@@ -266,7 +263,7 @@ static int stream_error(const struct io_stream *s, const char *doing)
 static int next_tmp(const char *base, char tmp[NAME_MAX + 1])
 {
 	static atomic_uint serial;
-	int len = snprintf(tmp, NAME_MAX + 1, TMP_PREFIX "%s.%ld.%u", base,
+	int len = snprintf(tmp, NAME_MAX + 1, IO_TMP_PREFIX "%s.%ld.%u", base,
 			   (long)getpid(), atomic_fetch_add(&serial, 1));
 
 	if (len > NAME_MAX)
@@ -626,72 +623,4 @@ int io_remove_below(int dirfd)
 		fd < 0 ? fd : each_entry_take(fd, remove_entry, TREE_DEPTH_MAX);
 
 	return rc < 0 ? rc : 0;
-}
-
-/* The pid in ".tmp.NAME.PID.N", 0 if the name is not of that form. */
-static pid_t tmp_owner(const char *name)
-{
-	const char *end, *dot;
-	long pid = 0;
-
-	if (strncmp(name, TMP_PREFIX, strlen(TMP_PREFIX)) != 0)
-		return 0;
-	end = strrchr(name, '.');
-	if (end[1] == '\0' || strspn(end + 1, "0123456789") != strlen(end + 1))
-		return 0;
-	for (dot = end; dot[-1] != '.'; dot--)
-		if (dot[-1] < '0' || dot[-1] > '9')
-			return 0;
-	if (dot - name <= (long)strlen(TMP_PREFIX) || dot == end)
-		return 0;
-	for (; dot < end; dot++) {
-		pid = pid * 10 + (*dot - '0');
-		if (pid > INT_MAX)
-			return 0;
-	}
-	return (pid_t)pid;
-}
-
-/* One that nobody has reaped yet has ended all the same. */
-static bool is_running(pid_t pid)
-{
-	struct pollfd p = { .fd = pidfd_open(pid, 0), .events = POLLIN };
-	bool has_ended;
-
-	if (p.fd < 0)
-		return errno != ESRCH;
-	has_ended = poll(&p, 1, 0) > 0;
-	close(p.fd);
-	return !has_ended;
-}
-
-static int sweep_entry(int dirfd, const char *name, int is_ours)
-{
-	pid_t pid = tmp_owner(name);
-
-	if (pid <= 0 || (!is_ours && is_running(pid)))
-		return 0;
-	if (unlinkat(dirfd, name, 0) == 0)
-		log_info("removed %s, left by pid %ld, which has ended", name,
-			 (long)pid);
-	else if (errno != ENOENT)
-		return log_errno(E_IO, "remove %s", name);
-	return 1;
-}
-
-static int sweep(int dirfd, int is_ours)
-{
-	int fd = io_open_dir(dirfd, ".");
-
-	return fd < 0 ? fd : each_entry_take(fd, sweep_entry, is_ours);
-}
-
-int io_sweep_tmp(int dirfd)
-{
-	return sweep(dirfd, 0);
-}
-
-int io_sweep_our_tmp(int dirfd)
-{
-	return sweep(dirfd, 1);
 }

@@ -4,7 +4,7 @@
  *
  * All functions retry EINTR, set O_CLOEXEC, and log the first cause.  dirfd
  * may be AT_FDCWD.  Temporary names are ".tmp.NAME.PID.N": io_sweep_tmp()
- * removes those whose process is dead, and tells which (info).
+ * removes those whose process is dead, and tells which (info) (io_sweep.c).
  */
 #ifndef WEIR_IO_H
 #define WEIR_IO_H
@@ -79,7 +79,11 @@ int io_open_dir(int dirfd, const char *name);	/* fd or -E */
 int io_remove_tree(int dirfd, const char *name);
 /* The same of all that is in the directory, which stays. */
 int io_remove_below(int dirfd);
+#define IO_TMP_PREFIX ".tmp."
 int io_sweep_tmp(int dirfd);
+/* The same, of that file alone: its directory is others' as well.  One that
+ * cannot be read is left to whoever writes there. */
+int io_sweep_tmp_of(int dirfd, const char *name);
 /* Of a directory in which only we write, and nothing yet: all of them, for
  * another process, or this one, may have a dead one's pid by now. */
 int io_sweep_our_tmp(int dirfd);

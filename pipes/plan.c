@@ -58,7 +58,10 @@ static int write_plan(const struct plan_conf *conf, int dirfd, const char *name,
 
 	if (rc < 0)
 		return rc;
-	rc = io_stream_open(&file, dirfd, name);
+	/* A run's directory is swept by who opens it. */
+	rc = s ? 0 : io_sweep_tmp_of(dirfd, name);
+	if (rc >= 0)
+		rc = io_stream_open(&file, dirfd, name);
 	if (rc < 0)
 		goto close_input;
 	rc = plan_build(&in, conf, &out, end);

@@ -311,8 +311,10 @@ static int tell(struct watch *w, uint64_t version)
  * now on". */
 static int begin(struct watch *w)
 {
-	int rc = load_state(w);
+	int rc = w->conf->state ? io_sweep_tmp_of(AT_FDCWD, w->conf->state) : 0;
 
+	if (rc >= 0)
+		rc = load_state(w);
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
 	if (w->is_late || opt_is_given(&watch_spec, w->conf, "since"))

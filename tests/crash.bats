@@ -669,6 +669,80 @@ attention() {
 	assert_clean_runs
 }
 
+# What is stopped goes on, and stops at the next point of that name.
+stops_next() {
+	printf 'stop-%s %s' "$1" "$2" >"$KILL_AT"
+	kill -CONT "$STOPPED"
+	wait_for test ! -e "$KILL_AT"
+	wait_for grep -q ') T ' "/proc/$STOPPED/stat"
+}
+
+# It is asked, and so it has answered what it was asked before.
+has_answered() { weir-status --registry "$T/registry" | grep -q "^$1 "; }
+
+serves() { [ "$(serving "$1")" = "$2" ]; }
+
+@test "I9 UX-06 a signal while recovery waits for an engine: that stays in attention" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	export KILL_AT="$T/at"
+	engine a
+	PATH="$BUILD/tests/kill:$PATH" engine b
+	fleet a b
+	push "$T/one" 2>/dev/null
+	# It is there when nobody waits for it any more.
+	printf 'stop-before engine: renames current' >"$KILL_AT"
+	run push "$T/two" --engine-timeout 2s
+	assert_failure 3
+	kill -CONT "$(pid_of b)"
+	wait_for serves b 2
+	# The next one asks it, and the signal comes before its answer does.
+	kill -STOP "$(pid_of b)"
+	stopped_at after "commit: commit lock locked -> recover"
+	signal "$(pid_of push)" TERM
+	stops_next after "commit: commit recover fail -> done"
+	kill -CONT "$(pid_of b)"
+	wait_for has_answered b
+	run attention
+	assert_line --partial "version 2 "
+	kill -CONT "$STOPPED"
+	ends_with 143 push
+	run attention
+	assert_line --partial "version 2 "
+	push "$T/two" 2>/dev/null
+	all_serve 3 "$T/two"
+	assert_not_exist "$T/registry/attention"
+	assert_clean_runs
+}
+
+plan_out() {
+	"$BUILD/tests/kill/weir-plan" --source "$T/one" \
+		--fleet "$T/fleet.yaml" -o "$T/out/plan"
+}
+
+@test "I9 weir-plan -o killed at each point: old or new, and the next one tidies up" {
+	local edge
+
+	checkpoint "$T/one" --size 256KiB --seed 1
+	fleet a
+	mkdir "$T/out"
+	export KILL_AT="$T/at"
+	: >"$T/names"
+	KILL_NAMES="$T/names" plan_out
+	cp "$T/out/plan" "$T/plan"
+	sort -u "$T/names" | sed 's/^/before /; p; s/^before/after/' >"$T/edges"
+	assert [ "$(wc -l <"$T/edges")" -ge 6 ]
+	while read -r edge; do
+		printf '%s' "$edge" >"$KILL_AT"
+		run plan_out
+		assert_equal "$edge: $status" "$edge: 137"
+		cmp "$T/plan" "$T/out/plan"
+		plan_out
+		assert_equal "$edge: $(ls -A "$T/out")" "$edge: plan"
+		cmp "$T/plan" "$T/out/plan"
+	done <"$T/edges"
+}
+
 @test "I9 each stage of a rollback is started again; an engine's death aborts it" {
 	local stage
 

@@ -141,13 +141,14 @@ static pid_t dead_pid(void)
 
 static void test_sweep(void)
 {
-	char dead[64], live[64], zombie[64];
+	char dead[64], other[64], live[64], zombie[64];
 	pid_t unreaped = fork();
 	siginfo_t ended;
 	const char *const foreign[] = { ".tmp.x", ".tmp..1", ".tmp.1.2",
 					".tmp.x.1.y", "tmp.x.999999.1" };
 
 	snprintf(dead, sizeof dead, ".tmp.a.b.%ld.0", (long)dead_pid());
+	snprintf(other, sizeof other, ".tmp.c.%ld.12", (long)dead_pid());
 	snprintf(live, sizeof live, ".tmp.a.b.%ld.0", (long)getpid());
 	if (unreaped == 0)
 		_exit(0);
@@ -158,6 +159,11 @@ static void test_sweep(void)
 	touch(zombie);
 	for (size_t i = 0; i < COUNT(foreign); i++)
 		touch(foreign[i]);
+	eq_i64(io_sweep_tmp_of(dir, "b"), 0, "none is that file's");
+	eq_i64(io_sweep_tmp_of(dir, "./a"), 0, "nor is it of a longer name");
+	touch(other);
+	eq_i64(io_sweep_tmp_of(dir, "./c"), 1, "of one file only");
+	ok(!is_there(other), "that of a dead process");
 	eq_i64(io_sweep_tmp(dir), 2, "sweep removes two");
 	ok(!is_there(dead), "that of a dead process");
 	ok(!is_there(zombie), "that of one that nobody has reaped");
