@@ -93,12 +93,15 @@ bool move_is_enrolled(const struct move *m)
 static int enroll(struct move *m, const struct m_enroll *e)
 {
 	struct msg reply = { .type = M_enrolled };
+	struct m_kept *kept;
 	int rc = 0;
 
 	if (!move_is_enrolled(m))
 		rc = open_device(m, e->device);
 	if (rc < 0)
 		return rc;
+	move_make_room(m, e->room);
+	kept = xcalloc(m->ngroups, sizeof(*kept));
 	reply.enrolled = (struct m_enrolled){
 		.seq = e->seq,
 		.uuid = { (const char *)m->device.uuid, GPU_UUID_LEN },
@@ -106,8 +109,10 @@ static int enroll(struct move *m, const struct m_enroll *e)
 		.library = m->library,
 		.peers = { (const char *)m->peer,
 			   (size_t)m->npeers * GPU_UUID_LEN },
+		.kept = { kept, move_list_kept(m, kept) },
 	};
 	move_send(m, &reply);
+	free(kept);
 	return 0;
 }
 
@@ -163,6 +168,9 @@ static int take_message(struct move *m, const int *fd, size_t n)
 		return 0;
 	case M_leave:
 		move_leave(m, msg.leave.group);
+		return 0;
+	case M_rest:
+		move_rest(m, msg.rest.seq);
 		return 0;
 	default:
 		return log_error(E_PROTO, "a %s is nothing to ask a mover",

@@ -20,6 +20,7 @@
  *				others: written to the files)
  *	<- taken		(ipc, rank 0) all of the group have copied it
  *	<- leave		the group's offers end without a reply
+ *	<- rest			-> rested: the run is over (nccl)
  *
  * or refused, for any of them.  Offers of one group happen in the order in
  * which they come.  An offer without pieces is received and dropped.
@@ -36,6 +37,13 @@
  * of it, the others copy it from there, and their acks come after their device
  * has finished; rank 0 uses that buffer again once it is told `taken`.
  *
+ * A mover may outlive a run.  Once nothing is on its way and no group has
+ * failed it can be told to rest: it lets go of all files, keeps the groups that
+ * the run used, and tells of them when it is asked to enroll again.  Such a
+ * group is joined by its token, without an id, and is proved like a new one:
+ * by bytes that no rank has had before.  What a run does not join ends with it;
+ * all of them end when a run needs room for larger buckets.
+ *
  * What the device or the runtime fails with ends the process; what a group
  * fails with ends the group.  The end of the socket ends the process, and so
  * does a call of a library that outlives its watchdog (watchdog.h): the start
@@ -49,7 +57,7 @@
 #define MOVE_STAGING	2			/* buckets on the device */
 #define MOVE_PROBE	((size_t)1 << 20)	/* bytes, in a new group */
 #define MOVE_FILES_MAX	65536u
-#define MOVE_GROUPS_MAX	4096u			/* of a process's life */
+#define MOVE_GROUPS_MAX	4096u			/* that have not been let go of */
 #define MOVE_CASTS_MAX	65536u			/* offers not ended */
 #define MOVE_LOOK_MS	100	/* between two looks at groups in use */
 #define MOVE_FORM_MS	5	/* between two looks at one that forms */

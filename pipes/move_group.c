@@ -19,7 +19,7 @@ struct group *move_group(struct move *m, uint32_t number)
 
 /* ---- the end of a group ---- */
 
-static void let_go(struct move *m, struct group *g)
+void move_let_go(struct move *m, struct group *g)
 {
 	watchdog_set("the end of a group", MOVE_END_MS);
 	m->wire->end(m, g);
@@ -45,7 +45,7 @@ void move_end_group(struct move *m, struct group *g, int code,
 	}
 	g->state = GROUP_OVER;
 	move_drop_casts(m, g, code, kept);
-	let_go(m, g);
+	move_let_go(m, g);
 	move_go_on(m);
 }
 
@@ -96,7 +96,7 @@ void move_free_groups(struct move *m)
 {
 	for (uint32_t i = 0; i < m->ngroups; i++) {
 		if (m->group[i]->state != GROUP_OVER)
-			let_go(m, m->group[i]);
+			move_let_go(m, m->group[i]);
 		free(m->group[i]);
 	}
 	free(m->group);
@@ -171,7 +171,7 @@ static void look_at_forming(void *arg)
 		move_end_group(m, g, -rc, log_cause());
 }
 
-static int start_group(struct move *m, struct group *g)
+static int begin(struct move *m, struct group *g)
 {
 	int rc;
 
@@ -183,23 +183,15 @@ static int start_group(struct move *m, struct group *g)
 	return rc;
 }
 
-static int begin(struct move *m, struct group *g)
+/* Rank 0 tells the others what they need to join it. */
+static void call_others(struct move *m, const struct group *g)
 {
 	struct msg reply = { .type = M_grouped };
-	int rc = start_group(m, g);
 
-	if (rc < 0)
-		return rc;
-	if (g->rank == 0) {
-		reply.grouped = (struct m_grouped){
-			.seq = g->seq,
-			.group = g->number,
-			.id = { g->id.b, NCCL_ID_LEN },
-		};
-		move_send(m, &reply);
-	}
-	joined(m, g, false);
-	return 0;
+	reply.grouped = (struct m_grouped){ .seq = g->seq, .group = g->number };
+	if (g->joined == 0)
+		reply.grouped.id = (struct slice){ g->id.b, NCCL_ID_LEN };
+	move_send(m, &reply);
 }
 
 static bool is_used(const struct move *m, const struct m_join *j)
@@ -219,7 +211,9 @@ static const char *wrong_with(const struct move *m, const struct m_join *j)
 		return "join: it has not enrolled";
 	if (j->rank >= j->world || j->group == 0)
 		return "join: no such rank in a group of that size";
-	if (j->id.n != (j->rank == 0 ? 0 : NCCL_ID_LEN))
+	if (j->kept.n > 0 && !move_find_kept(m, j))
+		return "join: it does not have that group any more";
+	if (j->id.n != (j->rank == 0 || j->kept.n > 0 ? 0 : NCCL_ID_LEN))
 		return "join: an id of another length than ids have";
 	if (is_used(m, j))
 		return "join: that group, or its id, was used before";
@@ -249,22 +243,41 @@ static struct group *add_group(struct move *m, const struct m_join *j)
 	return g;
 }
 
+static struct group *wake_group(struct move *m, const struct m_join *j)
+{
+	struct group *g = move_find_kept(m, j);
+
+	g->number = j->group;
+	g->state = GROUP_FORMING;
+	g->seq = j->seq;
+	g->ms = j->ms;
+	g->joined++;
+	return g;
+}
+
 void move_join(struct move *m, const struct m_join *j)
 {
 	const char *wrong = wrong_with(m, j);
 	struct group *g;
-	int rc;
+	int rc = 0;
 
 	if (wrong) {
 		move_refuse(m, j->seq, E_PROTO, ID_NONE, wrong);
 		return;
 	}
-	g = m->forming = add_group(m, j);
+	g = j->kept.n > 0 ? wake_group(m, j) : add_group(m, j);
+	m->forming = g;
 	m->deadline = (struct loop_timer){ .fn = expired, .arg = m };
 	m->form = (struct loop_timer){ .fn = look_at_forming, .arg = m };
 	loop_arm(m->loop, &m->deadline, (int64_t)g->ms);
 	loop_arm(m->loop, &m->form, 0);
-	rc = begin(m, g);
-	if (rc < 0)
+	if (g->joined == 0)
+		rc = begin(m, g);
+	if (rc < 0) {
 		move_end_group(m, g, -rc, log_cause());
+		return;
+	}
+	if (g->rank == 0)
+		call_others(m, g);
+	joined(m, g, false);
 }

@@ -15,7 +15,7 @@ static int state(const struct group *g)
 
 /* ---- the first bytes of a group ---- */
 
-/* The same at all ranks, and another for each group. */
+/* The same at all ranks, and another for each group and each run. */
 static void fill_probe(const struct group *g, char *p)
 {
 	struct digest d;
@@ -26,6 +26,7 @@ static void fill_probe(const struct group *g, char *p)
 
 		digest_begin(&s);
 		digest_add(&s, g->id.b, NCCL_ID_LEN);
+		digest_add(&s, &g->joined, sizeof(g->joined));
 		digest_add(&s, &at, sizeof(at));
 		digest_end(&s, &d);
 		memcpy(p + i, d.b, DIGEST_LEN);

@@ -4,6 +4,7 @@
  *
  *	move.c		start, stop, messages in and out
  *	move_group.c	groups: forming, ending
+ *	move_kept.c	groups that outlive a run
  *	move_cast.c	offers: files, ring, staging
  *	move_nccl.c	the wire of weir-move-nccl: broadcasts
  *	move_ipc.c	the wire of weir-move-ipc: memory that others map
@@ -46,7 +47,10 @@ struct move_wire {
 	void (*end)(struct move *m, struct group *g);
 };
 
-enum group_state { GROUP_FORMING, GROUP_PROBING, GROUP_FORMED, GROUP_OVER };
+/* RESTS: it was formed in an older run. */
+enum group_state {
+	GROUP_FORMING, GROUP_PROBING, GROUP_FORMED, GROUP_RESTS, GROUP_OVER
+};
 
 struct group {
 	uint32_t number, rank, world;
@@ -58,6 +62,7 @@ struct group {
 	bool is_foreign;		/* its others know no probe */
 	bool sums;			/* ... but begin with a sum */
 	uint32_t flying;		/* broadcasts that have not ended */
+	uint32_t joined;		/* runs that have used it */
 	struct tick probed;
 };
 
@@ -146,7 +151,16 @@ void move_end_group(struct move *m, struct group *g, int code,
 		    const char *cause);
 void move_formed(struct move *m, struct group *g);
 void move_look(void *arg);		/* at all groups in use */
+/* Ends its communicator: what hangs there ends the process. */
+void move_let_go(struct move *m, struct group *g);
 void move_free_groups(struct move *m);
+
+void move_rest(struct move *m, uint64_t seq);
+/* What rests is too small for a bucket of that size, or stays. */
+void move_make_room(struct move *m, uint64_t room);
+/* out: room for as many as there are groups. */
+uint32_t move_list_kept(const struct move *m, struct m_kept *out);
+struct group *move_find_kept(const struct move *m, const struct m_join *j);
 
 /* room: of the largest bucket. */
 int move_open_ring(struct move *m, uint64_t room);

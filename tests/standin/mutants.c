@@ -9,10 +9,11 @@
  *	early-ack	a broadcast counts as done when it is begun: rank 0
  *			uses its staging again, others write what is in theirs
  *	wrong-order	two broadcasts happen in each other's place
+ *	forgets		it tells of groups that it has not kept
  */
 #include "common/gpu.h"
 #include "common/nccl.h"
-#include "pipes/move.h"
+#include "pipes/move_shell.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,10 @@ int __real_gpu_call(void *stream, void (*fn)(void *arg), void *arg);
 int __wrap_gpu_call(void *stream, void (*fn)(void *arg), void *arg);
 int __real_nccl_broadcast(void *comm, void *memory, size_t n, void *stream);
 int __wrap_nccl_broadcast(void *comm, void *memory, size_t n, void *stream);
+struct group *__real_move_find_kept(const struct move *m,
+				    const struct m_join *j);
+struct group *__wrap_move_find_kept(const struct move *m,
+				    const struct m_join *j);
 
 static enum { OTHER, COPY, BROADCAST } last;
 
@@ -82,4 +87,10 @@ int __wrap_nccl_broadcast(void *comm, void *memory, size_t n, void *stream)
 	if (last == BROADCAST && is_mutant("wrong-order"))
 		return swapped(comm, memory, n, stream);
 	return __real_nccl_broadcast(comm, memory, n, stream);
+}
+
+struct group *__wrap_move_find_kept(const struct move *m,
+				    const struct m_join *j)
+{
+	return is_mutant("forgets") ? NULL : __real_move_find_kept(m, j);
 }

@@ -156,6 +156,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int world, ncclUniqueId id,
 		free(c);
 		return ncclSystemError;
 	}
+	standin_log("join", (unsigned)rank, (unsigned)world);
 	c->area = map_area(&id, c->at);
 	if (!c->area) {
 		free(c);

@@ -16,9 +16,10 @@
  *	WEIR_STANDIN_SEED=N		of the pauses; 1
  *	WEIR_STANDIN_PAUSE_US=N		the longest one; 300
  *	WEIR_STANDIN_NCCL=CODE		version that libnccl says it has
- *	WEIR_STANDIN_LOG=FILE		a line for each broadcast, "cast RANK
- *					BYTES", and one at the end of a process,
- *					"open HANDLES 0", goes there
+ *	WEIR_STANDIN_LOG=FILE		a line for each rank that joins a group,
+ *					"join RANK RANKS", for each broadcast,
+ *					"cast RANK BYTES", and at the end of a
+ *					process, "open HANDLES 0", goes there
  *	WEIR_STANDIN_FAULT=NAME[=K],...	from the K-th time on (1):
  *
  *	no-device oom no-pin sticky	calls of the runtime
