@@ -19,6 +19,7 @@ static const struct opt_name programs[] = {
 	{ "push", "push a checkpoint to a fleet, all or nothing" },
 	{ "rollback", "publish an older version again, as a new number" },
 	{ "engine", "receive weights beside an inference engine" },
+	{ "keeper", "keep groups of devices from one version to the next" },
 	{ "status", "show what is published and what is served" },
 	{ "watch", "tell each version that is published" },
 	{ "delta", "make, apply and check what changed between two versions" },

@@ -24,7 +24,8 @@ void shell_report(struct shell *sh, enum en_ev on, int rc)
 
 void shell_drop_slot(struct shell *sh)
 {
-	shell_mover_stop(sh);
+	if (!sh->rest.is)
+		shell_mover_stop(sh);
 	store_files_release(&sh->files);
 	fill_release(&sh->fill);
 	shell_close_sources(sh);
@@ -621,8 +622,7 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 		make(sh);
 		break;
 	case EN_DO_SEAL:
-		/* Nobody else writes into the slot any more. */
-		shell_mover_stop(sh);
+		shell_mover_rest(sh);
 		seal(sh);
 		break;
 	case EN_DO_LOAD:
@@ -637,6 +637,7 @@ void shell_perform(struct shell *sh, const struct en_action *a)
 		shell_device_give_up(sh);
 		break;
 	case EN_DO_DROP:
+		shell_mover_stop(sh);
 		shell_drop_slot(sh);
 		store_drop_staging(&sh->store);
 		break;

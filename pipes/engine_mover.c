@@ -57,15 +57,43 @@ static void fail_all(struct shell *sh, int rc, const char *cause)
 		fail_errand(sh, &sh->errand, rc, cause);
 }
 
+static void wake(struct shell *sh)
+{
+	sh->rest.is = false;
+	loop_disarm(sh->loop, &sh->rest.over);
+}
+
 void shell_mover_stop(struct shell *sh)
 {
 	struct mover *m = sh->mover;
 
 	if (!m)
 		return;
+	wake(sh);
 	sh->mover = NULL;
 	mover_free(m);
 	fail_all(sh, -E_AGAIN, "given up with its run");
+}
+
+static void rested_too_long(void *arg)
+{
+	log_info("no version by groups for long: they end");
+	shell_mover_stop(arg);
+}
+
+/* One that this run had no use for does not wait for the next. */
+void shell_mover_rest(struct shell *sh)
+{
+	if (!sh->mover)
+		return;
+	if (sh->rest.is || sh->rest.ms == 0 || sh->errand ||
+	    mover_rest(sh->mover) < 0) {
+		shell_mover_stop(sh);
+		return;
+	}
+	sh->rest.is = true;
+	sh->rest.over = (struct loop_timer){ .fn = rested_too_long, .arg = sh };
+	loop_arm(sh->loop, &sh->rest.over, (int64_t)sh->rest.ms);
 }
 
 /* ---- what the mover says ---- */
@@ -138,6 +166,7 @@ static void ended(void *arg, int rc)
 
 	snprintf(cause, sizeof cause, "%s", log_cause());
 	log_warn("%s", cause);
+	wake(sh);
 	sh->mover = NULL;
 	mover_free(m);
 	fail_all(sh, rc, cause);
@@ -190,10 +219,26 @@ static const struct mover_kind *mover_of(struct slice transport)
 	return NULL;
 }
 
-static int start_mover(struct shell *sh, const struct mover_kind *kind)
+/* What it sets up may be kept only for the same registry's next run, by the
+ * same transport. */
+static bool is_wanted_again(const struct shell *sh, const struct m_enroll *e)
 {
-	int rc = mover_start(&sh->mover, sh->loop, kind, &ops, sh);
+	return sh->rest.is && e->keep_ms > 0 &&
+	       mover_of(e->transport) == sh->rest.kind &&
+	       slice_eq(e->fence.registry, slice_of(sh->rest.registry));
+}
 
+static int start_mover(struct shell *sh, const struct m_enroll *e)
+{
+	int rc = 0;
+
+	sh->rest.ms = e->keep_ms;
+	sh->rest.kind = mover_of(e->transport);
+	snprintf(sh->rest.registry, sizeof sh->rest.registry, "%.*s",
+		 SLICE_ARG(e->fence.registry));
+	wake(sh);
+	if (!sh->mover)
+		rc = mover_start(&sh->mover, sh->loop, sh->rest.kind, &ops, sh);
 	if (rc < 0)
 		return rc;
 	/* Once it is sealed, nobody writes into the slot. */
@@ -229,10 +274,10 @@ void shell_enroll(struct shell *sh)
 	int rc = check_enroll(sh, &m.enroll);
 
 	/* An older instance of transfer died: its groups are of no use. */
-	if (rc == 0)
+	if (rc == 0 && !is_wanted_again(sh, &m.enroll))
 		shell_mover_stop(sh);
 	if (rc == 0)
-		rc = start_mover(sh, mover_of(m.enroll.transport));
+		rc = start_mover(sh, &m.enroll);
 	log_quiet_thread(was);
 	if (rc < 0) {
 		shell_refuse(sh, from, rc, ID_NONE, log_cause());

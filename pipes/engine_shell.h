@@ -130,6 +130,13 @@ struct shell {
 	struct mover *mover;		/* NULL: none; writes the slot's files */
 	struct errand *errand;
 	uint64_t mover_seq;
+	struct {			/* its groups may outlive the run */
+		uint64_t ms;		/* for so long; 0: they may not */
+		bool is;		/* the run has ended, none has begun */
+		const struct mover_kind *kind;
+		char registry[FENCE_ID_MAX + 1];
+		struct loop_timer over;
+	} rest;
 	struct {			/* --device */
 		struct mover *mover;	/* NULL: none */
 		struct device_call *call;
@@ -205,6 +212,8 @@ void shell_join(struct shell *sh);
 void shell_offer_group(struct shell *sh, bool is_held);
 /* It has ended when this returns; its offers fail, as if cancelled. */
 void shell_mover_stop(struct shell *sh);
+/* Nobody writes into the slot any more: it has ended, or rests. */
+void shell_mover_rest(struct shell *sh);
 /* A bucket is in the slot, or will not be (rc < 0). */
 void shell_landed(struct shell *sh, uint32_t bucket, int rc,
 		  const char *cause);

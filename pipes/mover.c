@@ -33,6 +33,7 @@ struct mover {
 	void *arg;
 	struct child child;
 	int sock, pidfd, out_fd; /* the latter two as the loop knows them */
+	int keeper;		 /* the loan; -1: it is our child */
 	struct packet *first, **last;
 	size_t waiting; /* bytes */
 	struct buf in, out;
@@ -47,6 +48,7 @@ static void unwatch(struct mover *m)
 	loop_del_fd(m->loop, m->sock);
 	loop_del_fd(m->loop, m->pidfd);
 	loop_del_fd(m->loop, m->out_fd);
+	loop_del_fd(m->loop, m->keeper);
 }
 
 static void release(struct mover *m);
@@ -71,6 +73,14 @@ static int explain(const struct mover_kind *kind, const struct child *c)
 			 kind->what, (int)strcspn(at, ":"), at);
 }
 
+static void tell_end(struct mover *m, int rc)
+{
+	unwatch(m);
+	m->is_calling = true;
+	m->ops->ended(m->arg, rc);
+	end_callback(m);
+}
+
 static void child_ready(void *arg)
 {
 	struct mover *m = arg;
@@ -89,10 +99,38 @@ static void child_ready(void *arg)
 		rc = log_error(E_UNAVAIL, "%s ended", m->kind->program);
 	else
 		rc = explain(m->kind, &m->child);
-	unwatch(m);
-	m->is_calling = true;
-	m->ops->ended(m->arg, rc);
-	end_callback(m);
+	tell_end(m, rc);
+}
+
+/* Its last word, or that there is none. */
+static int why_it_ended(const struct msg *m)
+{
+	char cause[512];
+
+	if (m->type != M_refused || m->refused.code == 0)
+		return log_error(E_UNAVAIL, "weir-keeper has ended");
+	snprintf(cause, sizeof(cause), "%.*s", SLICE_ARG(m->refused.cause));
+	return log_error(m->refused.code, "%s", cause);
+}
+
+/* Nothing comes from there but the end of the loan. */
+static void keeper_ready(void *arg)
+{
+	struct mover *m = arg;
+	int fds[FDPASS_MAX], was = log_quiet_thread(1), rc;
+	struct msg msg = { .type = MSG_NONE };
+	size_t n = 0;
+
+	rc = fdpass_recv(m->keeper, &m->in, fds, &n);
+	while (n > 0)
+		close(fds[--n]);
+	if (rc > 0)
+		msg_unpack(&msg, &m->arena, buf_slice(&m->in));
+	if (rc != 0)
+		rc = why_it_ended(&msg);
+	log_quiet_thread(was);
+	if (rc < 0)
+		tell_end(m, rc);
 }
 
 /* ---- messages ---- */
@@ -266,12 +304,10 @@ static int open_mover(struct mover *m)
 	return 0;
 }
 
-int mover_start(struct mover **out, struct loop *l,
-		const struct mover_kind *kind, const struct mover_ops *ops,
-		void *arg)
+static struct mover *new_mover(struct loop *l, const struct mover_kind *kind,
+			       const struct mover_ops *ops, void *arg)
 {
 	struct mover *m = xcalloc(1, sizeof(*m));
-	int rc;
 
 	*m = (struct mover){ .loop = l,
 			     .kind = kind,
@@ -280,13 +316,101 @@ int mover_start(struct mover **out, struct loop *l,
 			     .child = CHILD_NONE,
 			     .sock = -1,
 			     .pidfd = -1,
-			     .out_fd = -1 };
+			     .out_fd = -1,
+			     .keeper = -1 };
 	m->last = &m->first;
-	rc = open_mover(m);
+	return m;
+}
+
+int mover_start(struct mover **out, struct loop *l,
+		const struct mover_kind *kind, const struct mover_ops *ops,
+		void *arg)
+{
+	struct mover *m = new_mover(l, kind, ops, arg);
+	int rc = open_mover(m);
+
 	if (rc < 0)
 		mover_free(m);
 	else
 		*out = m;
+	return rc;
+}
+
+void mover_take_lent(struct mover **out, struct loop *l,
+		     const struct mover_kind *kind, const struct loan *loan,
+		     const struct mover_ops *ops, void *arg)
+{
+	struct mover *m = new_mover(l, kind, ops, arg);
+
+	m->sock = loan->sock;
+	m->keeper = loan->conn;
+	loop_add_fd(l, m->sock, sock_ready, m);
+	loop_add_fd(l, m->keeper, keeper_ready, m);
+	*out = m;
+}
+
+void mover_return(struct mover *m)
+{
+	struct msg msg = { .type = M_returned };
+
+	buf_clear(&m->out);
+	if (!m->first && msg_pack(&m->out, &msg) == 0)
+		fdpass_send(m->keeper, buf_slice(&m->out), NULL, 0);
+	mover_free(m);
+}
+
+int mover_lend(struct mover *m)
+{
+	loop_del_fd(m->loop, m->sock);
+	return m->sock;
+}
+
+/* What comes before it was for whoever had it. */
+static int wait_for_rested(struct mover *m, struct buf *in, struct msg *msg)
+{
+	int64_t deadline = clock_mono_ms() + MOVER_REST_MS;
+	int fds[FDPASS_MAX], rc;
+	size_t n;
+
+	do {
+		struct pollfd p = { .fd = m->sock, .events = POLLIN };
+		int64_t left = deadline - clock_mono_ms();
+
+		if (left <= 0)
+			return log_error(E_TIMEOUT, "%s does not come to rest",
+					 m->kind->program);
+		poll(&p, 1, (int)left);
+		rc = fdpass_recv(m->sock, in, fds, &n);
+		while (rc > 0 && n > 0)
+			close(fds[--n]);
+		if (rc > 0)
+			rc = msg_unpack(msg, &m->arena, buf_slice(in));
+		else if (rc == 0)
+			msg->type = MSG_NONE;
+	} while (rc == 0 && msg->type != M_rested && msg->type != M_refused);
+	return rc;
+}
+
+int mover_rest(struct mover *m)
+{
+	struct msg msg = { .type = M_rest };
+	int was = log_quiet_thread(1);
+	struct buf in = { 0 };
+	int rc;
+
+	buf_clear(&m->out);
+	rc = msg_pack(&m->out, &msg);
+	if (rc == 0)
+		rc = m->first ? -E_AGAIN
+			      : fdpass_send(m->sock, buf_slice(&m->out), NULL,
+					    0);
+	if (rc == 0)
+		rc = wait_for_rested(m, &in, &msg);
+	if (rc == 0 && msg.type == M_refused)
+		rc = log_error(E_AGAIN, "%s has something under way",
+			       m->kind->program);
+	buf_release(&in);
+	log_quiet_thread(was);
 	return rc;
 }
 
@@ -398,6 +522,8 @@ void mover_free(struct mover *m)
 	unwatch(m);
 	if (m->sock >= 0)
 		close(m->sock);
+	if (m->keeper >= 0)
+		close(m->keeper);
 	wait_for_end(m);
 	m->is_over = true;
 	if (!m->is_calling)

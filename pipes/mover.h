@@ -12,10 +12,12 @@
 #define WEIR_MOVER_H
 
 #include "common/loop.h"
+#include "pipes/loan.h"
 #include "pipes/msg.h"
 
 #define MOVER_WAITING_MAX (64u << 20)	/* bytes of messages */
 #define MOVER_END_MS 500		/* then it is killed */
+#define MOVER_REST_MS 2000		/* then its groups are not kept */
 #define MOVER_CHECK_MS 20000		/* a device may have to be woken up */
 #define MOVER_LOOK_MS 100		/* between two looks whether to go on */
 
@@ -43,6 +45,21 @@ extern const struct mover_kind mover_nccl, mover_ipc, mover_slot, mover_source;
 int mover_start(struct mover **out, struct loop *l,
 		const struct mover_kind *kind, const struct mover_ops *ops,
 		void *arg);
+/* One that weir-keeper has lent, taken over with both descriptors.  Freed, it
+ * ends there, unless it is returned. */
+void mover_take_lent(struct mover **out, struct loop *l,
+		     const struct mover_kind *kind, const struct loan *loan,
+		     const struct mover_ops *ops, void *arg);
+/* Returned to weir-keeper with its groups, if all that it was sent has left;
+ * freed in any case. */
+void mover_return(struct mover *m);
+/* Its socket, to be passed on; what it says is not told from now on. */
+int mover_lend(struct mover *m);
+/* The run is over: waits, for MOVER_REST_MS, until it has let go of all files
+ * and keeps its groups for the next.  What it says meanwhile is not told, and
+ * from its own callbacks what they were told is gone.  -E_*, not printed: it is
+ * of no use any more. */
+int mover_rest(struct mover *m);
 /* Would it start, and find its libraries and the device of that number?  Waits
  * for at most MOVER_CHECK_MS.  0, or -E_UNAVAIL, logged, naming what is
  * missing. */

@@ -218,6 +218,12 @@ static const struct opt transfer_rows[] = {
 	  .def = "30s",
 	  .help = "how long a version directory may take to become visible "
 		  "where an engine runs" },
+	{ .name = "keeper",
+	  OPT_TO_STRING(struct transfer_conf, keeper),
+	  .value = "PATH",
+	  .help = "of transport nccl: use the source's devices by the "
+		  "weir-keeper that listens there, and groups again that it "
+		  "has kept" },
 	STAGE_TIMEOUT(struct transfer_conf),
 };
 

@@ -48,6 +48,7 @@ struct transfer_conf {
 	unsigned delta_encoding, delta_checksum; /* as in delta_choice.h */
 	uint64_t full_every, max_chain;
 	int64_t disk_wait_ms;
+	char *keeper;			/* path; NULL: none */
 	int64_t stage_timeout_ms;
 };
 

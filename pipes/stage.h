@@ -134,6 +134,8 @@ void stage_verdict(struct stage *s, const struct msg *verdict);
  * for it, while plan lives and for --stage-timeout.  0 (also if it has not
  * come), or what prepare must return. */
 int stage_await(struct stage *s, const char *name);
+/* In stop: the verdict is known, and the version is published. */
+bool stage_has_published(const struct stage *s);
 /* For long work outside the loop (prepare): has a signal arrived, or has the
  * supervisor died?  Then give up with -E_AGAIN; the shell does the rest. */
 bool stage_is_interrupted(const struct stage *s);

@@ -75,6 +75,13 @@ static void take_verdict(struct stage *s, const struct msg *m)
 }
 
 /* Has somebody else ended the run? */
+bool stage_has_published(const struct stage *s)
+{
+	int code = s->priv->code;
+
+	return s->priv->phase == PH_ENDING && (code == 0 || code == 3);
+}
+
 void stage_look_for_verdict(struct stage *s)
 {
 	struct msg_arena arena = { 0 };

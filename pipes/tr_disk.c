@@ -270,12 +270,12 @@ static int disk_open(struct transport *t)
 	return rc;
 }
 
-#define OPS(transport)                                                      \
-	{                                                                   \
-		.name = transport, .check = tr_no_check, .open = disk_open, \
-		.attach = disk_attach, .offer = tr_no_offer,                \
-		.post = tr_no_post, .load = disk_load, .poll = tr_no_poll,  \
-		.abort = disk_abort, .close = disk_close,                   \
+#define OPS(transport)                                                        \
+	{                                                                     \
+		.name = transport, .check = tr_no_check, .open = disk_open,   \
+		.attach = disk_attach, .offer = tr_no_offer,                  \
+		.post = tr_no_post, .load = disk_load, .poll = tr_no_poll,    \
+		.keep = tr_no_keep, .abort = disk_abort, .close = disk_close, \
 	}
 
 const struct transport_ops tr_disk_ops = OPS("disk");

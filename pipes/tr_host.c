@@ -352,6 +352,7 @@ const struct transport_ops tr_host_ops = {
 	.post = host_post,
 	.load = tr_no_load,
 	.poll = tr_no_poll,
+	.keep = tr_no_keep,
 	.abort = host_abort,
 	.close = host_close,
 };

@@ -202,6 +202,7 @@ const struct transport_ops tr_mem_ops = {
 	.post = mem_post,
 	.load = tr_no_load,
 	.poll = mem_poll,
+	.keep = tr_no_keep,
 	.abort = mem_abort,
 	.close = mem_close,
 };

@@ -70,6 +70,7 @@ void tr_nccl_take_device(struct device *d, const struct m_enrolled *e)
 	d->peers_len = e->peers.n;
 	if (e->peers.n > 0)
 		memcpy(d->peers, e->peers.p, e->peers.n);
+	kept_set(&d->kept, e->kept.v, e->kept.n);
 }
 
 static bool is_same_device(const struct device *a, const struct device *b)
@@ -351,6 +352,8 @@ static int nccl_attach(struct transport *t, uint32_t receiver)
 		.boot = slice_of(env->boot[receiver]),
 		.transport = slice_of(n->way->name),
 		.bytes = env->plan->rank[root->rank].bytes,
+		.room = root->room,
+		.keep_ms = root->keep_ms,
 	};
 	return fan_call(n->fan, receiver, &m, TAG_ENROLL, 1, env->engine_ms);
 }
@@ -400,6 +403,12 @@ static void nccl_abort(struct transport *t, uint32_t receiver)
 	tr_nccl_lose(t, receiver, E_UNAVAIL, "it was let go of");
 }
 
+static void nccl_keep(struct transport *t)
+{
+	for (uint32_t k = 0; k < t->env->plan->nranks; k++)
+		tr_nccl_return_root(&tr_nccl_of(t)->root[k]);
+}
+
 static void nccl_close(struct transport *t)
 {
 	struct nccl *n = tr_nccl_of(t);
@@ -407,6 +416,8 @@ static void nccl_close(struct transport *t)
 	loop_disarm(t->env->loop, &n->turn);
 	for (uint32_t k = 0; k < t->env->plan->nranks; k++)
 		tr_nccl_free_root(&n->root[k]);
+	for (uint32_t r = 0; r < t->env->plan->nreceivers; r++)
+		kept_release(&n->device[r].kept);
 	fan_free(n->fan);
 	tr_nccl_free_casts(n);
 	tr_nccl_free_groups(n);
@@ -452,13 +463,20 @@ static int check_devices(const struct mover_kind *mover, uint32_t ranks)
 				   ranks, log_cause());
 }
 
-static int nccl_check(uint32_t ranks)
+static int nccl_check(const struct transfer_conf *conf, uint32_t ranks)
 {
-	return check_devices(&mover_nccl, ranks);
+	int rc = 0;
+
+	if (!conf->keeper)
+		return check_devices(&mover_nccl, ranks);
+	for (uint32_t k = 0; rc == 0 && k < ranks; k++)
+		rc = loan_check(conf->keeper, &(struct m_borrow){ .rank = k });
+	return rc;
 }
 
-static int ipc_check(uint32_t ranks)
+static int ipc_check(const struct transfer_conf *conf, uint32_t ranks)
 {
+	(void)conf;
 	return check_devices(&mover_ipc, ranks);
 }
 
@@ -490,8 +508,8 @@ static int ipc_open(struct transport *t)
 
 #define SHARED_SLOTS                                                   \
 	.attach = nccl_attach, .offer = nccl_offer, .post = nccl_post, \
-	.load = tr_no_load, .poll = tr_no_poll, .abort = nccl_abort,   \
-	.close = nccl_close
+	.load = tr_no_load, .poll = tr_no_poll, .keep = nccl_keep,     \
+	.abort = nccl_abort, .close = nccl_close
 
 const struct transport_ops tr_nccl_ops = {
 	.name = "nccl",

@@ -12,6 +12,7 @@
 
 #include "common/gputext.h"
 #include "pipes/fan.h"
+#include "pipes/kept.h"
 #include "pipes/mover.h"
 #include "pipes/transport.h"
 
@@ -27,6 +28,7 @@ struct device {
 	uint32_t library;
 	unsigned char peers[1024]; /* uuids of those that it reads directly */
 	size_t peers_len;
+	struct kept kept; /* groups that its mover has of older runs */
 };
 
 /* Rank 0 of all groups of one source rank: worker r of each engine receives
@@ -35,6 +37,7 @@ struct root {
 	struct transport *t;
 	uint32_t rank;	     /* the source's */
 	struct mover *mover; /* NULL: it has ended */
+	uint64_t keep_ms;    /* it is lent, and may be returned; 0: ours */
 	int gone_code;	     /* why */
 	char gone[TR_CAUSE_MAX];
 	bool has_files; /* the mover has the rank's */
@@ -55,6 +58,8 @@ struct group {
 	bool *entered;	  /* of each: its mover waits for the others */
 	uint32_t missing; /* ranks that have not said that it has formed */
 	uint64_t seq;	  /* of rank 0's join */
+	bool is_kept;	  /* of an older run, with this token */
+	struct digest token;
 };
 
 struct post {
@@ -123,6 +128,8 @@ int tr_nccl_give_files(struct root *r);
 /* (Re)arms the deadline for its next word, if it owes one: its device, a group
  * that forms, a bucket. */
 void tr_nccl_watch_root(struct root *r);
+/* It is of use to the next run, if it is lent; gone from here. */
+void tr_nccl_return_root(struct root *r);
 void tr_nccl_free_root(struct root *r);
 
 /* The group of exactly these receivers, sorted, of one source rank. */

@@ -107,6 +107,25 @@ void tr_nccl_not_formed(struct transport *t, struct group *g, int code,
 		tr_nccl_break_group(t, g, code, text);
 }
 
+static void find_kept(struct transport *t, struct group *g)
+{
+	const struct kept **other = xcalloc(g->n, sizeof(*other));
+
+	for (uint32_t i = 0; i < g->n; i++)
+		other[i] = &tr_nccl_of(t)->device[g->member[i]].kept;
+	g->is_kept = kept_take(&g->root->device.kept, other, g->n, &g->token);
+	free(other);
+	log_info("group of %u ranks: %s", g->n + 1,
+		 g->is_kept ? "an older run's" : "new");
+}
+
+static struct slice token_of(const struct group *g)
+{
+	struct slice token = { (const char *)g->token.b, DIGEST_LEN };
+
+	return g->is_kept ? token : (struct slice){ NULL, 0 };
+}
+
 void tr_nccl_ask_to_join(struct transport *t, struct group *g,
 			 const struct m_grouped *id)
 {
@@ -122,6 +141,7 @@ void tr_nccl_ask_to_join(struct transport *t, struct group *g,
 			.boot = slice_of(env->boot[g->member[i]]),
 			.group = g->number,
 			.id = id->id,
+			.kept = token_of(g),
 			.rank = i + 1,
 			.world = g->n + 1,
 			.room = g->root->room,
@@ -143,10 +163,12 @@ void tr_nccl_form(struct transport *t, struct group *g)
 	g->state = GROUP_FORMING;
 	g->missing = g->n + 1;
 	g->seq = ++tr_nccl_of(t)->seq;
+	find_kept(t, g);
 	m.join = (struct m_join){ .seq = g->seq,
 				  .fence = t->env->fence,
 				  .group = g->number,
 				  .world = g->n + 1,
+				  .kept = token_of(g),
 				  .room = g->root->room,
 				  .ms = t->env->load_ms };
 	rc = mover_send(g->root->mover, &m, NULL, 0);

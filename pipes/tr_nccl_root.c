@@ -202,13 +202,39 @@ void tr_nccl_init_root(struct root *r, struct transport *t, uint32_t rank)
 			r->room = plan_share(p, b, rank);
 }
 
+static int borrow_mover(struct root *r, const char *keeper)
+{
+	const struct tr_env *env = r->t->env;
+	const struct m_borrow what = { .run = env->fence.run,
+				       .instance = env->fence.instance,
+				       .rank = r->rank };
+	struct loan loan;
+	int rc = loan_open(keeper, &what, &loan);
+
+	if (rc < 0)
+		return rc;
+	r->keep_ms = loan.keep_ms;
+	mover_take_lent(&r->mover, env->loop, tr_nccl_of(r->t)->way->mover,
+			&loan, &mover_ops, r);
+	return 0;
+}
+
+static int get_mover(struct root *r)
+{
+	const struct tr_env *env = r->t->env;
+
+	if (env->conf && env->conf->keeper)
+		return borrow_mover(r, env->conf->keeper);
+	return mover_start(&r->mover, env->loop, tr_nccl_of(r->t)->way->mover,
+			   &mover_ops, r);
+}
+
 int tr_nccl_start_root(struct root *r)
 {
 	const struct tr_env *env = r->t->env;
 	struct nccl *n = tr_nccl_of(r->t);
 	struct msg m = { .type = M_enroll };
-	int rc =
-		mover_start(&r->mover, env->loop, n->way->mover, &mover_ops, r);
+	int rc = get_mover(r);
 
 	if (rc < 0)
 		return rc;
@@ -216,7 +242,9 @@ int tr_nccl_start_root(struct root *r)
 				      .fence = env->fence,
 				      .transport = slice_of(n->way->name),
 				      .bytes = env->plan->rank[r->rank].bytes,
-				      .device = r->rank };
+				      .device = r->rank,
+				      .room = r->room,
+				      .keep_ms = r->keep_ms };
 	rc = mover_send(r->mover, &m, NULL, 0);
 	tr_nccl_watch_root(r);
 	return rc;
@@ -248,8 +276,18 @@ int tr_nccl_give_files(struct root *r)
 	return rc;
 }
 
+void tr_nccl_return_root(struct root *r)
+{
+	if (!r->mover || r->keep_ms == 0)
+		return;
+	loop_disarm(r->t->env->loop, &r->silence);
+	mover_return(r->mover);
+	r->mover = NULL;
+}
+
 void tr_nccl_free_root(struct root *r)
 {
 	loop_disarm(r->t->env->loop, &r->silence);
 	mover_free(r->mover);
+	kept_release(&r->device.kept);
 }

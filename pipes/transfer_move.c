@@ -102,8 +102,9 @@ static int check_transport(const struct xfer *x)
 	if (!ops)
 		return log_error(E_CONFIG, "transport %s is not built in",
 				 x->plan.transport);
-	return x->s->run.instance == 1 ? transport_check(ops, x->plan.nranks)
-				       : 0;
+	return x->s->run.instance == 1
+		       ? transport_check(ops, x->conf, x->plan.nranks)
+		       : 0;
 }
 
 int xfer_open_source(struct xfer *x)
@@ -541,6 +542,8 @@ void xfer_do(struct xfer *x, const struct xf_action *a)
 
 void xfer_close_moving(struct xfer *x)
 {
+	if (x->is_moving && stage_has_published(x->s))
+		transport_keep(&x->tr);
 	stop_moving(x);
 	transport_close(&x->tr);
 	fan_free(x->fan);

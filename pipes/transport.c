@@ -35,9 +35,15 @@ static void release(struct transport *t)
 	*t = (struct transport){ 0 };
 }
 
-int transport_check(const struct transport_ops *ops, uint32_t ranks)
+int transport_check(const struct transport_ops *ops,
+		    const struct transfer_conf *conf, uint32_t ranks)
 {
-	return ops->check(ranks);
+	if (conf->keeper && !transport_has(ops->name, TR_KEEPS))
+		return log_error(E_CONFIG,
+				 "--keeper %s: transport %s has no groups to "
+				 "keep",
+				 conf->keeper, ops->name);
+	return ops->check(conf, ranks);
 }
 
 int transport_open(struct transport *t, const struct transport_ops *ops,
@@ -119,6 +125,11 @@ int transport_poll(struct transport *t, struct tr_event *e)
 	}
 }
 
+void transport_keep(struct transport *t)
+{
+	t->ops->keep(t);
+}
+
 void transport_abort(struct transport *t, uint32_t receiver)
 {
 	if (receiver >= t->env->plan->nreceivers || t->state[receiver] == GONE)
@@ -144,8 +155,9 @@ void transport_close(struct transport *t)
 
 /* ---- for transports ---- */
 
-int tr_no_check(uint32_t ranks)
+int tr_no_check(const struct transfer_conf *conf, uint32_t ranks)
 {
+	(void)conf;
 	(void)ranks;
 	return 0;
 }
@@ -167,6 +179,11 @@ int tr_no_load(struct transport *t, uint32_t receiver)
 {
 	(void)receiver;
 	return misuse(t, "it carries buckets, no whole versions");
+}
+
+void tr_no_keep(struct transport *t)
+{
+	(void)t;
 }
 
 void tr_no_poll(struct transport *t)

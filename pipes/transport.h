@@ -4,7 +4,7 @@
  * One table of operations per transport, none of them NULL; callers use the
  * functions below, which check the order of calls, never t->ops->x.
  *
- *	open -> attach (each receiver) -> offer, post ... -> abort? -> close
+ *	open -> attach (each receiver) -> offer, post ... -> keep or abort? -> close
  *
  * A transport that carries versions *whole* (TR_WHOLE: disk, delta) has no
  * buckets: from open on it puts the version where receivers find it
@@ -78,13 +78,14 @@ struct transport;
 
 struct transport_ops {
 	const char *name;
-	int (*check)(uint32_t ranks);
+	int (*check)(const struct transfer_conf *conf, uint32_t ranks);
 	int (*open)(struct transport *t);
 	int (*attach)(struct transport *t, uint32_t receiver);
 	int (*offer)(struct transport *t, uint32_t wave, uint32_t bucket);
 	int (*post)(struct transport *t, uint32_t receiver);
 	int (*load)(struct transport *t, uint32_t receiver);
 	void (*poll)(struct transport *t);	/* may tell more */
+	void (*keep)(struct transport *t);
 	void (*abort)(struct transport *t, uint32_t receiver);
 	void (*close)(struct transport *t);
 };
@@ -109,8 +110,9 @@ struct transport {
 const struct transport_ops *transport_find(const char *name);
 
 /* Has this machine what it needs, for so many source ranks?  Asked before any
- * engine is touched.  0, or -E_UNAVAIL, logged, naming what is missing. */
-int transport_check(const struct transport_ops *ops, uint32_t ranks);
+ * engine is touched.  0, or -E_*, logged, naming what is missing. */
+int transport_check(const struct transport_ops *ops,
+		    const struct transfer_conf *conf, uint32_t ranks);
 /* env is lent until transport_close(). */
 int transport_open(struct transport *t, const struct transport_ops *ops,
 		   const struct tr_env *env);
@@ -124,6 +126,9 @@ int transport_post(struct transport *t, uint32_t receiver);
  * TR_FAILED follows. */
 int transport_load(struct transport *t, uint32_t receiver);
 int transport_poll(struct transport *t, struct tr_event *e);	/* 1 or 0 */
+/* The version is published: what can be kept for the next one is, if that was
+ * asked for.  Nothing is posted after it. */
+void transport_keep(struct transport *t);
 void transport_abort(struct transport *t, uint32_t receiver);
 void transport_abort_all(struct transport *t);
 void transport_close(struct transport *t);	/* fine on a zeroed one */
@@ -155,7 +160,8 @@ int tr_pieces_of(struct tr_pieces *t, const struct plan *p, uint32_t bucket,
 
 /* What a transport of the other kind has in their slots, and one that needs
  * nothing. */
-int tr_no_check(uint32_t ranks);
+int tr_no_check(const struct transfer_conf *conf, uint32_t ranks);
+void tr_no_keep(struct transport *t);
 int tr_no_offer(struct transport *t, uint32_t wave, uint32_t bucket);
 int tr_no_post(struct transport *t, uint32_t receiver);
 int tr_no_load(struct transport *t, uint32_t receiver);

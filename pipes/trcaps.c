@@ -12,7 +12,7 @@ static const struct {
 	{ "mem",      TR_CAN_LOSE },
 	{ "disk",     TR_CAN_LOSE | TR_DURABLE | TR_WHOLE },
 	{ "delta",    TR_CAN_LOSE | TR_DURABLE | TR_WHOLE },
-	{ "nccl",     TR_DEVICE | TR_FANOUT },
+	{ "nccl",     TR_DEVICE | TR_FANOUT | TR_KEEPS },
 	{ "cuda-ipc", TR_DEVICE | TR_FANOUT | TR_SHARED_STAGING },
 };
 /* clang-format on */

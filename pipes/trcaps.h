@@ -17,6 +17,7 @@ enum tr_caps {
 	TR_SHARED_STAGING = 16,	/* exclusive buckets make sense */
 	TR_CAN_LOSE = 32,	/* goes on without a member */
 	TR_WHOLE = 64,		/* load, no offers; hence no credit */
+	TR_KEEPS = 128,		/* has what can be kept between runs */
 };
 
 /* False if there is none of that name, too. */
