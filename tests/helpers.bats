@@ -167,6 +167,12 @@ inner() {
 	[[ "$output" == *"for: false"* ]]
 }
 
+# filtered SUITE...: by another bats than ours.
+filtered() {
+	BUILD=$T/b PATH=/usr/bin:/bin run env -u T -u WEIR_TEST_DIR \
+		sh "$T/src/tests/run" "$@"
+}
+
 @test "tests/run counts failures, skips and results that are missing" {
 	mkdir -p "$T/src/tests" "$T/b/tests"
 	cp "$SRC/tests/run" "$T/src/tests/"
@@ -188,6 +194,32 @@ inner() {
 	# One whose programs are not there cannot begin.
 	run sh "$T/src/tests/run" "$T/b/unit_good" "$T/none/unit_good"
 	[ "$status" -eq 1 ]
+	assert_line "1 passed, 1 failed"
+	# Nor is a filter that nothing matches a success.
+	echo '@test "this one" { true; }' >"$T/src/tests/x.bats"
+	cp "$T/src/tests/x.bats" "$T/src/tests/y.bats"
+	echo '@test "another" { true; }' >>"$T/src/tests/y.bats"
+	TEST_FILTER=another filtered y.bats x.bats
+	[ "$status" -eq 1 ]
+	assert_line '# x.bats has no test "another"'
+	assert_line "1 passed, 1 failed"
+	TEST_FILTER=another filtered
+	[ "$status" -eq 0 ]
+	assert_line "1 passed, 0 failed"
+	TEST_FILTER=none filtered
+	[ "$status" -eq 1 ]
+	assert_line "0 passed, 0 failed"
+}
+
+@test "tests/run names the test that hangs, and goes on" {
+	mkdir -p "$T/src/tests" "$T/b"
+	sed 's/^TEST_TIMEOUT=.*/TEST_TIMEOUT=1/' "$SRC/tests/run" \
+		>"$T/src/tests/run"
+	printf '@test "hangs" { sleep 100; }\n@test "goes on" { true; }\n' \
+		>"$T/src/tests/x.bats"
+	filtered x.bats
+	[ "$status" -eq 1 ]
+	assert_line --regexp "^not ok 1 hangs.* timeout"
 	assert_line "1 passed, 1 failed"
 }
 
