@@ -274,15 +274,15 @@ programs() {
 	fleet a
 	push "$T/one" >/dev/null 2>&1
 	touch "$T/hold"
-	PATIENCE=3s
-	HASTE=3s
+	PATIENCE=8s
+	HASTE=8s
 	four "$T/two"
 	held a
 	pids=$(for s in plan admit transfer commit; do pid_of $s; done)
 	for pid in $pids; do
 		kill -STOP "$pid"
 	done
-	sleep 4	# what the case is about: time goes by
+	sleep 9	# what the case is about: time goes by
 	for pid in $pids; do
 		kill -CONT "$pid"
 	done
@@ -299,21 +299,21 @@ programs() {
 	fleet a
 	push "$T/one" >/dev/null 2>&1
 	touch "$T/hold"
-	COMMIT_OPTIONS="--run-timeout 6s"
+	COMMIT_OPTIONS="--run-timeout 15s"
 	four "$T/two"
 	held a
 	pids=$(for s in plan admit transfer commit; do pid_of $s; done)
 	for pid in $pids; do
 		kill -STOP "$pid"
 	done
-	sleep 6.2	# the same
+	sleep 15.2	# the same
 	for pid in $pids; do
 		kill -CONT "$pid"
 	done
 	all_end 1 plan admit transfer commit
 	rm "$T/hold"
 	stderr=$(cat "$T"/{plan,admit,transfer,commit}.err)
-	one_error "6 s" "--run-timeout"
+	one_error "15 s" "--run-timeout"
 	still_one a
 	COMMIT_OPTIONS=
 	then_two a

@@ -655,14 +655,14 @@ killed_behind_decision() {
 	kill -CONT "$(pid_of c)"
 	ends stop c
 	assert_equal "$status" 143
-	run --separate-stderr push "$(at e0)" hang=1 -- --run-timeout 3s
+	run --separate-stderr push "$(at e0)" hang=1 -- --run-timeout 12s
 	one_line_error 1 "--run-timeout"
 	assert_equal "$(published)" None
 }
 
 @test "upstream dies: never a publication" {
 	engine e0
-	run --separate-stderr push "$(at e0)" die=1 -- --stage-timeout 2s
+	run --separate-stderr push "$(at e0)" die=1 -- --stage-timeout 8s
 	assert_equal "$status" 1
 	[[ "$(requests e0)" == *"cancel 0 " ]]
 	assert_equal "$(published)" None

@@ -229,7 +229,7 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 	local stage old=() said
 
 	held_fleet
-	held_hand 3s
+	held_hand 8s
 	for stage in plan admit transfer commit; do
 		old+=("$(pid_in_run $stage.1)")
 	done
@@ -240,7 +240,7 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 	for stage in plan admit transfer commit; do
 		wait_for test -e "$(newest_run)/$stage.2"
 	done
-	sleep 4 # longer than the time-out: what is tested is time
+	sleep 9 # longer than the time-out: what is tested is time
 	said=$(told_by_first)
 	kill -CONT "${old[@]}"
 	ends_with 0 hand
@@ -261,12 +261,12 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 	local stage
 
 	held_fleet
-	held_push --stage-timeout 3s
+	held_push --stage-timeout 8s
 	for stage in plan admit transfer commit; do
 		kill -STOP "$(pid_in_run $stage.1)"
 	done
 	rm "$T/hold"
-	sleep 4 # longer than the time-out: what is tested is time
+	sleep 9 # longer than the time-out: what is tested is time
 	for stage in plan admit transfer commit; do
 		kill -CONT "$(pid_in_run $stage.1)"
 	done
@@ -276,7 +276,7 @@ told_by_first() { grep -c '"instance":1,' "$(newest_run)/events"; }
 
 @test "FL-01 a stopped engine: its deadline, 2, named; later it serves the old" {
 	held_fleet
-	held_push --engine-timeout 4s --load-timeout 4s
+	held_push --engine-timeout 8s --load-timeout 8s
 	kill -STOP "$(pid_of a)"
 	rm "$T/hold"
 	ends_with 2 push

@@ -105,12 +105,12 @@ two() {
 
 @test "NC-01 a rank that never joins is named" {
 	two begin-hang
-	fails "engine b: did not join its group of 3 ranks" --load-timeout 4s
+	fails "engine b: did not join its group of 3 ranks" --load-timeout 10s
 }
 
 @test "NC-01 a group that does not form ends by its deadline" {
 	two init-hang
-	fails "all 3 ranks came, but their group did not form" --load-timeout 4s
+	fails "all 3 ranks came, but their group did not form" --load-timeout 10s
 }
 
 @test "nccl: a source's mover that says nothing, and one that makes no group" {

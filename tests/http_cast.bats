@@ -158,7 +158,7 @@ fails() {
 }
 
 # hangs PATTERN [FAULT]: only its deadline ends it.
-hangs() { fails "$1" "${2:-}" --load-timeout 4s; }
+hangs() { fails "$1" "${2:-}" --load-timeout 8s; }
 
 # Who comes first is a matter of how fast a mover starts.
 NEVER_FORMS="@(rank 0: the group of 2 did not form|its workers did not meet)"

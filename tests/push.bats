@@ -240,7 +240,7 @@ bounded_push() {
 	engine a
 	engine b --on-swap false
 	fleet a b
-	start push push "$T/one" --engine-timeout 4s --load-timeout 4s
+	start push push "$T/one" --engine-timeout 10s --load-timeout 10s
 	ends_with 3 push
 	assert_equal "$(serving a)" 1
 	assert_equal "$(serving b)" ""
