@@ -6,10 +6,12 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,7 +26,9 @@
 #define FDS_BASE 24	 /* context, its threads, and a few sockets */
 #define POLL_ON_STACK 64 /* items; more are allocated */
 #define MONITOR_NAME_MAX 32
-#define VERSION_SAFE 40302 /* older ones have known holes (ZQ-15) */
+#define THREADS 2	      /* of the context */
+#define ROOM_BYTES (4u << 20) /* beside their stacks */
+#define VERSION_SAFE 40302    /* older ones have known holes (ZQ-15) */
 
 static void *ctx;
 static unsigned open_sockets;
@@ -47,6 +51,26 @@ static int zmq_failed(int code, const char *what)
 	return log_error(code, "zmq %s: %s", what, zmq_strerror(errno));
 }
 
+/* libzmq aborts where it gets no memory for its threads. */
+static int has_room(void)
+{
+	pthread_attr_t attr;
+	size_t stack = 0, n;
+	void *p;
+
+	pthread_attr_init(&attr);
+	pthread_attr_getstacksize(&attr, &stack);
+	pthread_attr_destroy(&attr);
+	n = THREADS * stack + ROOM_BYTES;
+	p = mmap(NULL, n, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return log_error(E_NOMEM, "out of memory: links need %zu bytes",
+				 n);
+	munmap(p, n);
+	return 0;
+}
+
 static int context(void)
 {
 	int rc;
@@ -57,6 +81,8 @@ static int context(void)
 		log_warn("libzmq %d is older than %d and has known holes",
 			 version(), VERSION_SAFE);
 	rc = fds_need(FDS_BASE, "links");
+	if (rc == 0)
+		rc = has_room();
 	if (rc < 0)
 		return rc;
 	ctx = zmq_ctx_new();

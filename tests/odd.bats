@@ -277,3 +277,20 @@ under() {
 	mv "$T/ledger" "$T/registry/ledger"
 	then_two a
 }
+
+# libzmq aborts where its threads get no memory.
+@test "too little memory for links: 71, not a stage that aborts again and again" {
+	local kib had=
+
+	skip_if_sanitized
+	checkpoint "$T/one" --size 1MiB
+	fleet nobody
+	for kib in 18000 22000 26000 30000 34000 50000; do
+		run --separate-stderr bash -c "ulimit -v $kib && exec weir-push \
+			--source '$T/one' --fleet '$T/fleet.yaml' \
+			--registry '$T/registry'"
+		[[ $status == @(69|71) ]] || fail "$kib: $status: $stderr"
+		had+=" $status"
+	done
+	[[ $had == *" 71 "*" 69" ]]
+}
