@@ -28,6 +28,7 @@
 	X(wave_not_sealed, "the next wave begins before this one is sealed") \
 	X(oversize_passes, "a bucket above the limit is not refused")        \
 	X(drained_early, "drained is said at the first ack")                 \
+	X(held_forgotten, "what an engine holds already is sent again")      \
 	X(swap_early, "swap is sent with the question for the receipt")      \
 	X(pause_early, "engines are paused before the decision")             \
 	X(resume_early, "engines are resumed before the decision")           \
@@ -137,8 +138,19 @@ static void say(struct transfer *t, enum xf_do what, uint32_t bucket)
 	t->out(t->arg, &a);
 }
 
+/* As if it held nothing. */
+static int forget_held(struct transfer *t, const struct xf_event *e)
+{
+	struct xf_event nothing = *e;
+
+	nothing.bitmap = (struct slice){ 0 };
+	return __real_transfer_step(t, &nothing);
+}
+
 int __wrap_transfer_step(struct transfer *t, const struct xf_event *e)
 {
+	if (e->on == XF_EV_HELD && !e->sealed && is_on(MU_held_forgotten))
+		return forget_held(t, e);
 	if (e->on == XF_EV_ABORT && is_on(MU_abort_not_heard))
 		return 0;
 	if (e->on == XF_EV_MOVED && t->slot_of[e->bucket]) {

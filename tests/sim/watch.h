@@ -59,6 +59,9 @@ struct seen_run {
 	uint64_t bytes[BUCKETS_MAX];
 	struct digest content;	/* of the source, as transfer found it */
 	bool has_content, aborts;
+	/* That transfer has given back, by wave: no bytes of it go again. */
+	bool released[ENGINES_MAX][BUCKETS_MAX];
+	int transfer_pid;	/* the newest one */
 	int aborted_pid;	/* transfer that knows it */
 	const void *below[2];	/* whose hello transfer, admit took last */
 };

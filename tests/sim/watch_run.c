@@ -177,9 +177,31 @@ static void wave_has(const struct push *p, const char *what, uint32_t wave,
 	check_holds(p, what, first, end, bucket);
 }
 
+/* A restarted transfer sends again what credit was out for, at most. */
+static void check_resent(const struct seen_run *r, uint64_t resent)
+{
+	uint64_t n = world.buckets, most = 0, largest = 0;
+
+	for (uint32_t b = 0; b < r->nbuckets; b++) {
+		most += r->bytes[b];
+		largest = r->bytes[b] > largest ? r->bytes[b] : largest;
+	}
+	if (n == 0 && world.bytes == 0)
+		n = 1;
+	if (n && n * largest < most)
+		most = n * largest;
+	if (world.bytes && world.bytes < most)
+		most = world.bytes;
+	if (resent > most)
+		sim_break("I9", "%llu bytes were sent again, credit is %llu",
+			  ULL(resent), ULL(most));
+}
+
 static void drained(struct seen_run *r, const struct push *p,
 		    const struct m_drained *d)
 {
+	learn_plan(r, p->index);
+	check_resent(r, d->resent);
 	r->content = d->content;
 	r->has_content = true;
 	if (p->kind == PUSH_AGAIN)
@@ -188,6 +210,14 @@ static void drained(struct seen_run *r, const struct push *p,
 		if (!is_complete(p, e))
 			sim_break("I1", "drained, and engine-%u is not sealed",
 				  p->fleet[e]);
+}
+
+static void released_by_transfer(struct seen_run *r, const struct push *p,
+				 const struct m_released *m)
+{
+	wave_has(p, "released", m->wave, m->bucket);
+	if (m->wave < ENGINES_MAX && m->bucket < BUCKETS_MAX)
+		r->released[m->wave][m->bucket] = true;
 }
 
 static void admit_sent(struct seen_run *r, const struct push *p,
@@ -199,12 +229,14 @@ static void admit_sent(struct seen_run *r, const struct push *p,
 		grant(r, p, &m->grant);
 }
 
-static void transfer_sent(struct seen_run *r, const struct push *p,
-			  const struct msg *m)
+static void transfer_sent(struct proc *proc, struct seen_run *r,
+			  const struct push *p, const struct msg *m)
 {
+	if (proc->pid > r->transfer_pid)
+		r->transfer_pid = proc->pid;
 	switch (m->type) {
 	case M_released:
-		wave_has(p, "released", m->released.wave, m->released.bucket);
+		released_by_transfer(r, p, &m->released);
 		break;
 	case M_acked:
 		wave_has(p, "acked", m->acked.wave, m->acked.bucket);
@@ -254,7 +286,7 @@ static void link_sent(struct proc *proc, struct seen_run *r,
 	if (strcmp(proc->name, "admit") == 0)
 		admit_sent(r, p, m);
 	else if (strcmp(proc->name, "transfer") == 0)
-		transfer_sent(r, p, m);
+		transfer_sent(proc, r, p, m);
 	else if (strcmp(proc->name, "commit") != 0)
 		return;
 	else if (m->type == M_opened)
@@ -305,11 +337,25 @@ static uint32_t number_in_plan(const struct push *p, uint32_t engine)
 	return e;
 }
 
+/* What an older one says, which does not know yet that it is one, no engine
+ * hears. */
+static void check_again(const struct proc *proc, const struct seen_run *r,
+			uint32_t engine, const struct m_offer *o)
+{
+	if (proc->pid >= r->transfer_pid && o->wave < ENGINES_MAX &&
+	    o->bucket < BUCKETS_MAX && r->released[o->wave][o->bucket])
+		sim_break("I9",
+			  "bucket %u goes to engine-%u again, and its credit "
+			  "was back",
+			  o->bucket, engine);
+}
+
 static void offer(struct proc *proc, uint32_t engine, const struct m_offer *o)
 {
 	const struct push *p = &world.push[proc->where];
 	uint32_t first, end, e = number_in_plan(p, engine);
 
+	check_again(proc, &watch.run[p->index], engine, o);
 	if (watch.run[p->index].aborted_pid == proc->pid)
 		sim_break("I6", "bucket %u is offered after the abort",
 			  o->bucket);
