@@ -13,6 +13,7 @@ skip_if_slow() {
 @test "no seed breaks an invariant, and each row and durable move is crossed" {
 	run -0 "$BUILD/tests/sim/sim" --check --coverage
 	assert_output --regexp '[1-9][0-9]* seeds, 0 broken'
+	assert_output --regexp '[1-9][0-9]* aimed seeds, 0 broken'
 	assert_output --regexp '[1-9][0-9]* durable moves'
 }
 

@@ -27,9 +27,11 @@ static bool happens(uint32_t one_in)
 
 static int64_t takes(void)
 {
+	int64_t ns = sim.p->job_ns;
 	uint64_t most = happens(world.hook_long_one_in) ? LONG_NS : QUICK_NS;
 
-	return (int64_t)rng_below(&sim.rng, most);
+	sim.p->job_ns = 0;
+	return ns ? ns : (int64_t)rng_below(&sim.rng, most);
 }
 
 static int result(const char *what)

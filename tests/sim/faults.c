@@ -10,6 +10,7 @@
 #include "pipes/homing.h"
 #include "pipes/transfer.h"
 
+#include <fnmatch.h>
 #include <signal.h>
 #include <string.h>
 
@@ -32,6 +33,11 @@ static const char *const fault_names[] = {
 	[FAULT_ECHO] = "echo",
 	[FAULT_FULL] = "full",
 	[FAULT_SERVER] = "server",
+	[FAULT_SLOW] = "slow",
+	[FAULT_BUSY] = "busy",
+	[FAULT_FLOW] = "flow",
+	[FAULT_RISE] = "rise",
+	[FAULT_ROT] = "rot",
 };
 static_assert(COUNT(fault_names) == FAULT_NKINDS, "name every fault");
 
@@ -40,10 +46,19 @@ const char *world_fault_name(enum fault_kind k)
 	return fault_names[k];
 }
 
+const struct fsm_table world_frames = { .name = "message" };
+
+const char *world_fault_state(const struct fault *f)
+{
+	return f->machine == &world_frames ? msg_name(f->state)
+					   : f->machine->states[f->state];
+}
+
 bool world_is_of_engine(enum fault_kind k)
 {
 	return k == FAULT_KILL_ENGINE || k == FAULT_STOP_ENGINE ||
-	       k == FAULT_LIE || k == FAULT_SERVER;
+	       k == FAULT_LIE || k == FAULT_SERVER || k == FAULT_SLOW ||
+	       k == FAULT_BUSY || k == FAULT_ROT;
 }
 
 /* The one that was started again: another may be stopped beside it. */
@@ -131,6 +146,11 @@ static void start_twice(struct push *p, enum stage_id id, int64_t ns)
 
 static void kill_at(struct proc *p, const struct fault *f)
 {
+	/* What it has just said may be under way. */
+	if (f->now && p != sim.p) {
+		proc_kill(p, SIGKILL);
+		return;
+	}
 	if (!f->at_move) {
 		p->kill_at = p->steps + 1 + f->steps;
 		return;
@@ -164,6 +184,10 @@ static void befall_stage(const struct fault *f, struct push *p)
 		if (at)
 			proc_signal(at, f->steps & 1 ? SIGTERM : SIGINT);
 		break;
+	case FAULT_SLOW:
+		if (at)
+			at->job_ns = f->len;
+		break;
 	case FAULT_TWICE:
 		start_twice(p, (enum stage_id)f->who,
 			    f->steps & 1 ? f->len : 0);
@@ -173,31 +197,89 @@ static void befall_stage(const struct fault *f, struct push *p)
 	}
 }
 
+/* Of the engines' connections a message means one: its engine's, or the next
+ * one's. */
+static void name_wire(const struct fault *f, char *prefix, size_t size)
+{
+	uint32_t e = (f->engine + f->other) % world.engines;
+
+	if (f->machine == &world_frames)
+		snprintf(prefix, size, "ipc:///sock/e%u", e);
+	else
+		snprintf(prefix, size, "ipc:///sock/");
+}
+
 static void cut(const struct fault *f)
 {
 	struct rng r = { f->steps };
+	char prefix[32];
 
-	switch (f->cut) {
-	case CUT_LINK:
+	if (f->cut == CUT_LINK) {
 		net_cut(&r, stage_name(f->who), "ipc:///run/");
-		break;
-	case CUT_ENGINE:
-		net_cut(&r, stage_name(f->who), "ipc:///sock/");
-		break;
-	default:
+	} else if (f->cut == CUT_ENGINE) {
+		name_wire(f, prefix, sizeof prefix);
+		net_cut(&r, stage_name(f->who), prefix);
+	} else if (f->conn) {
+		net_lose(f->conn, f->loses);
+	} else {
 		net_cut(&r, NULL, f->steps & 1 ? "ipc:///run/" : "");
-		break;
 	}
+}
+
+static void stall(const struct fault *f)
+{
+	struct rng r = { f->steps };
+
+	if (f->cut == CUT_LINK)
+		net_stall(&r, stage_name(f->who), "ipc:///run/", f->len);
+	else if (f->conn)
+		net_hold(f->conn, f->to_dialler, f->len);
+	else
+		net_stall(&r, NULL, "", f->len);
+}
+
+/* Of what the engine has not swapped in. */
+static void rot(uint32_t engine)
+{
+	char path[32];
+	struct node *dir, *n = NULL;
+
+	snprintf(path, sizeof path, "/store/%u/staging", engine);
+	dir = disk_find(disk_root(), path, true);
+	if (!dir || dir->in.n == 0)
+		return;
+	dir = dir->in.v[0].node;
+	for (size_t i = 0; i < dir->in.n; i++)
+		if (fnmatch("*.safetensors", dir->in.v[i].name, 0) == 0)
+			n = dir->in.v[i].node;
+	if (n && n->size)
+		n->data[n->size - 1] ^= 1;
+}
+
+/* By hand, as somebody does who finds its directory. */
+static void rise(const struct fault *f)
+{
+	if (f->push > 0)
+		story_start_beside(&world.push[f->push - 1],
+				   (enum stage_id)f->who);
+}
+
+static void kill_stages(const struct push *p)
+{
+	for (unsigned id = STAGE_PLAN; id < STAGE_N; id++)
+		if (p->stage[id])
+			proc_kill(p->stage[id], SIGKILL);
 }
 
 void world_befall(void *arg_)
 {
-	const struct fault *f = arg_;
+	struct fault *f = arg_;
 	struct push *p = &world.push[f->push];
 	struct rng r = { f->steps };
 
 	if (p->over)
 		return;
+	f->befell = true;
 	sim_tell("fault %zu: %s %u", (size_t)(f - world.fault),
 		 fault_names[f->kind], f->who);
 	switch (f->kind) {
@@ -205,7 +287,13 @@ void world_befall(void *arg_)
 		cut(f);
 		break;
 	case FAULT_STALL:
-		net_stall(&r, f->len);
+		stall(f);
+		break;
+	case FAULT_FLOW:
+		net_flow();
+		break;
+	case FAULT_RISE:
+		rise(f);
 		break;
 	case FAULT_ECHO:
 		for (uint64_t i = 0; i < 1 + f->steps % 8; i++)
@@ -217,12 +305,20 @@ void world_befall(void *arg_)
 	case FAULT_SERVER:
 		server_restart(f->who);
 		break;
+	case FAULT_ROT:
+		rot(f->who);
+		break;
+	case FAULT_BUSY:
+		server_busy(f->who, f->len);
+		break;
 	case FAULT_POWER:
 		power_cut();
 		sim_at(sim.now, after_power_cut, NULL);
 		break;
 	case FAULT_PUSH:
 		sim_tell("push %s is killed", p->run);
+		if (f->loses)
+			kill_stages(p);
 		story_end_push(p);
 		break;
 	case FAULT_LIE:
@@ -246,17 +342,67 @@ static const struct fsm_table
 		&commit_table, /* what most rows depend on */
 	};
 
+/* Has the moment of fault i come? */
+static bool is_its(uint32_t i, const struct fsm_table *machine, uint8_t state)
+{
+	const struct fault *f = &world.fault[i];
+
+	if (f->machine != machine || f->state != state || f->met ||
+	    f->push != world.now || (f->again && !sim.p->again) ||
+	    !(world.only >> i & 1))
+		return false;
+	if (f->repeats && i + 1 < world.nfaults && world.fault[i + 1].befell)
+		return false;
+	return !f->then || world.fault[i - 1].befell;
+}
+
+/* One of an engine's machines is one of each engine. */
+static bool is_engines(const struct fault *f)
+{
+	bool is_own = f->machine == &engine_slot_table ||
+		      f->machine == &engine_gate_table;
+
+	return !is_own || !f->own || sim.p == world.engine[f->engine];
+}
+
 void world_entered(const struct fsm_table *machine, uint8_t state)
 {
 	for (uint32_t i = 0; i < world.nfaults; i++) {
 		struct fault *f = &world.fault[i];
 
-		if (f->machine != machine || f->state != state || f->met ||
-		    f->push != world.now || (f->again && !sim.p->again) ||
-		    !(world.only >> i & 1))
+		if (!is_its(i, machine, state) || !is_engines(f))
 			continue;
 		f->met = true;
 		f->pid = sim.p->pid;
+		if (f->now)
+			world_befall(f);
+		else
+			sim_at(sim.now + f->when, world_befall, f);
+	}
+}
+
+/* From or to its engine, or no engine's.  (`other` may be said of what is cut
+ * then.) */
+static bool is_on(const struct fault *f, const struct conn *c)
+{
+	bool other = f->other && f->cut != CUT_ENGINE;
+	int engine = net_engine(c);
+
+	return engine < 0 ||
+	       (uint32_t)engine == (f->engine + other) % world.engines;
+}
+
+void world_sent(struct conn *c, bool to_dialler, uint8_t type)
+{
+	for (uint32_t i = 0; i < world.nfaults; i++) {
+		struct fault *f = &world.fault[i];
+
+		if (!is_its(i, &world_frames, type) || !is_on(f, c))
+			continue;
+		f->met = !f->repeats;
+		f->pid = sim.p->pid;
+		f->conn = c;
+		f->to_dialler = to_dialler;
 		sim_at(sim.now + f->when, world_befall, f);
 	}
 }
@@ -316,7 +462,7 @@ static int64_t length(struct rng *r)
 
 void world_make_fault(struct rng *r, struct fault *f)
 {
-	f->kind = (enum fault_kind)rng_below(r, FAULT_NKINDS);
+	f->kind = (enum fault_kind)rng_below(r, FAULT_NDRAWN);
 	/* Half of all: the plain deaths that weir is about. */
 	if (rng_one_in(r, 2))
 		f->kind = (enum fault_kind)rng_below(r, 2);
@@ -326,8 +472,9 @@ void world_make_fault(struct rng *r, struct fault *f)
 	f->len = length(r);
 	f->at_move = rng_one_in(r, 4);
 	f->who = (uint32_t)(STAGE_PLAN + rng_below(r, STAGE_N - STAGE_PLAN));
-	if (world_is_of_engine(f->kind))
-		f->who = (uint32_t)rng_below(r, world.engines);
+	f->own = world_is_of_engine(f->kind);
+	if (f->own)
+		f->engine = f->who = (uint32_t)rng_below(r, world.engines);
 	else if (f->kind == FAULT_DISK && rng_one_in(r, 2))
 		f->who = STAGE_N + (uint32_t)rng_below(r, world.engines);
 }

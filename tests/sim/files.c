@@ -1,6 +1,7 @@
 /* Descriptors of the simulated processes, and the calls on them. */
 #include "files.h"
 #include "mutant.h"
+#include "world.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -328,7 +329,7 @@ static int set_lease(struct file *f, int kind)
 {
 	struct node *n = f->node;
 
-	if ((kind == F_RDLCK && n->writers > 0) ||
+	if ((kind == F_RDLCK && (world.unleased || n->writers > 0)) ||
 	    (kind == F_WRLCK && n->opens > 1 && !mutant_grants_leases())) {
 		errno = EAGAIN;
 		return -1;

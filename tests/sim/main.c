@@ -3,7 +3,8 @@
  *
  *	sim [--seed N] [--seeds N] [--jobs N]	seeds N, N + 1, ...
  *	sim --seed N [--only I,J,...] [--trace]	one of them again
- *	sim --check				as many as a check has time for
+ *	sim --check				as many as a check has time for,
+ *and those of aims_close.c
  *	sim --mutants [--seeds N]		how soon each one is found; with
  *						--check without the rarest
  *	sim --is-slow				0: yes, with sanitizers
@@ -30,6 +31,7 @@
 
 #define JOBS_MAX 64
 #define CHECK_SEEDS (SIM_WITH_ASAN ? 100 : 20000)
+#define CLOSE_SEEDS (SIM_WITH_ASAN ? 60 : 20300)
 #define CHECK_JOBS 2
 
 struct conf {
@@ -89,8 +91,7 @@ static void print_schedule(uint64_t only)
 			       i, f->push, (double)f->when / 1e9,
 			       f->again ? "a restarted " : "",
 			       f->machine ? f->machine->name : "its",
-			       f->machine ? f->machine->states[f->state]
-					  : "start",
+			       f->machine ? world_fault_state(f) : "start",
 			       world_fault_name(f->kind), f->who,
 			       (unsigned long long)f->steps,
 			       (double)f->len / 1e9);
@@ -131,6 +132,7 @@ static void explain(const struct conf *c, const struct tally *t)
 static void run_some(const struct conf *c, uint64_t first, uint64_t stride,
 		     struct tally *t)
 {
+	counts = (struct counts){ 0 };
 	for (uint64_t i = first; i < c->seeds; i += stride) {
 		bool good = world_run(c->seed + i, c->only);
 
@@ -239,27 +241,43 @@ static bool is_covered(const struct conf *c, const struct counts *all)
 	return !w.seldom && !w.never;
 }
 
-static int run_seeds(const struct conf *c)
+/* False: one broke, or a job died.  What they crossed is added to all. */
+static bool run_part(const struct conf *c, const char *what, struct counts *all)
 {
 	double began = now(), took;
 	struct tally t = { 0 };
 	bool good = run_jobs(c, &t);
 
 	took = now() - began;
-	printf("%llu seeds, %llu broken; %.0f seeds/s, %.1f simulated hours "
+	printf("%llu %s, %llu broken; %.0f seeds/s, %.1f simulated hours "
 	       "per minute\n",
-	       (unsigned long long)t.seeds, (unsigned long long)t.broken,
+	       (unsigned long long)t.seeds, what, (unsigned long long)t.broken,
 	       (double)t.seeds / took, (double)t.ns / 1e9 / 3600 / (took / 60));
 	printf("trace %016llx\n", (unsigned long long)t.hash);
 	if (!good)
 		printf("a job died\n");
-	if (c->coverage && !is_covered(c, &t.counts))
-		good = false;
 	if (t.broken && !sim.trace)
 		explain(c, &t);
 	else if (t.broken)
 		printf("%s: %s\n", sim.broken, sim.why);
-	return t.broken || !good;
+	counts_add(all, &t.counts);
+	return good && !t.broken;
+}
+
+static int run_seeds(const struct conf *given)
+{
+	static struct counts all;
+	struct conf c = *given;
+	bool good = run_part(&c, "seeds", &all);
+
+	if (c.check) {
+		c.seed = WORLD_CLOSE;
+		c.seeds = CLOSE_SEEDS;
+		good = run_part(&c, "aimed seeds", &all) && good;
+	}
+	if (c.coverage && !is_covered(&c, &all))
+		good = false;
+	return !good;
 }
 
 /* ---- mutants ---- */

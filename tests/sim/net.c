@@ -12,8 +12,10 @@
  */
 #include "net.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#define SOCKS "ipc:///sock/e"
 #define HOP_NS (300 * SIM_US) /* of a frame, at most */
 #define DIAL_NS (2 * SIM_MS)  /* of a handshake, at most */
 #define ECHOES 64	      /* frames that may be heard again */
@@ -64,6 +66,7 @@ void net_send(struct conn *c, struct frame *f)
 	if (due <= *last)
 		due = *last + 1;
 	*last = f->due = due;
+	f->held = c->holds[f->to_dialler];
 	f->turn = c->turn;
 	f->conn_name = net_turn(c);
 	f->next = c->under_way;
@@ -91,6 +94,9 @@ static void arrive(void *arg)
 		sim_free(f);
 		return;
 	}
+	f->late = f->held;
+	if (f->late)
+		return;
 	forget_under_way(c, f);
 	s = f->to_dialler ? c->from : c->to;
 	f->next = NULL;
@@ -250,14 +256,16 @@ static void drop_under_way(struct conn *c)
 	c->turn++;
 }
 
-static void lose(struct conn *c)
+static void lose(struct conn *c, bool all)
 {
 	enum conn_state was = c->state;
 
 	if (was == C_TRIES)
 		return;
-	keep_some(c);
+	if (!all)
+		keep_some(c);
 	drop_under_way(c);
+	c->holds[0] = c->holds[1] = false;
 	c->waiting[0] = c->waiting[1] = 0;
 	c->state = C_TRIES;
 	c->to = NULL;
@@ -312,7 +320,7 @@ void net_close(struct vsock *v)
 		} else if (!c->closed) {
 			if (c->state == C_UP)
 				deliver_some(c, true);
-			lose(c);
+			lose(c, false);
 		}
 	}
 	net_frames_free(v->in);
@@ -344,19 +352,76 @@ static struct conn *any_conn(struct rng *r, const char *dialler,
 	return found;
 }
 
+void net_lose(struct conn *c, bool loses)
+{
+	if (c->closed || c->state != C_UP)
+		return;
+	sim_tell("cut %s to %s", c->from->owner->name, c->endpoint);
+	lose(c, loses);
+}
+
 void net_cut(struct rng *r, const char *dialler, const char *prefix)
 {
 	struct conn *c = any_conn(r, dialler, prefix);
 
-	if (!c)
-		return;
-	sim_tell("cut %s to %s", c->from->owner->name, c->endpoint);
-	lose(c);
+	if (c)
+		net_lose(c, false);
 }
 
-void net_stall(struct rng *r, int64_t ns)
+int net_engine(const struct conn *c)
 {
-	struct conn *c = any_conn(r, NULL, "");
+	const size_t n = strlen(SOCKS);
+
+	return strncmp(c->endpoint, SOCKS, n) == 0 ? atoi(c->endpoint + n) : -1;
+}
+
+/* Oldest first: under_way begins with the youngest. */
+static void let_go(struct frame *f, bool to_dialler)
+{
+	if (!f)
+		return;
+	let_go(f->next, to_dialler);
+	if (!f->held || f->to_dialler != to_dialler)
+		return;
+	f->held = false;
+	if (f->late)
+		sim_at(sim.now, arrive, f);
+}
+
+static void go_on(void *arg)
+{
+	struct conn *c = arg;
+
+	for (int i = 0; i < 2; i++) {
+		if (!c->holds[i])
+			continue;
+		sim_tell("%s to %s goes on", c->from->owner->name, c->endpoint);
+		c->holds[i] = false;
+		let_go(c->under_way, i);
+	}
+}
+
+void net_hold(struct conn *c, bool to_dialler, int64_t ns)
+{
+	if (c->closed || c->state != C_UP)
+		return;
+	sim_tell("hold %s to %s", c->from->owner->name, c->endpoint);
+	c->holds[to_dialler] = true;
+	for (struct frame *f = c->under_way; f; f = f->next)
+		f->held |= f->to_dialler == to_dialler;
+	sim_at(sim.now + ns, go_on, c);
+}
+
+void net_flow(void)
+{
+	for (struct conn *c = net_conns; c; c = c->every)
+		go_on(c);
+}
+
+void net_stall(struct rng *r, const char *dialler, const char *prefix,
+	       int64_t ns)
+{
+	struct conn *c = any_conn(r, dialler, prefix);
 
 	if (!c)
 		return;

@@ -14,7 +14,7 @@ struct frame {
 	struct conn *conn;
 	const void *conn_name; /* tells its turns apart */
 	uint64_t turn;	       /* of the connection */
-	bool to_dialler;
+	bool to_dialler, held, late; /* late: it would have arrived */
 	int64_t due;
 	size_t n;
 	char p[];
@@ -44,7 +44,7 @@ struct conn {
 	char endpoint[SOCK_PATH_MAX + 8];
 	struct sock_peer name, id; /* of the listener by us; of us by it */
 	enum conn_state state;
-	bool closed;
+	bool closed, holds[2]; /* ... frames to the listener; the dialler */
 	uint64_t turn;
 	int64_t retry_ms, last[2], stalled;
 	struct frame *under_way, *kept;

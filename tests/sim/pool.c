@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-#define JOB_NS (3 * SIM_MS)	/* at most, mostly */
+#define JOB_NS (3 * SIM_MS) /* at most, mostly */
+#define LOOK_NS (200 * SIM_MS)
 #define SLOW_NS (3000 * SIM_MS) /* at most, one in world.slow_one_in */
 
 struct pool {
@@ -52,6 +53,15 @@ static void add(struct job ***end, struct job *j)
 	*end = &j->next;
 }
 
+/* One that was asked to be slow, but not beyond what the world has time for. */
+static void be_slow(int64_t ns)
+{
+	int64_t end = sim.now + ns;
+
+	while (sim.now < end && !world_is_kind())
+		task_sleep(end < sim.now + LOOK_NS ? end : sim.now + LOOK_NS);
+}
+
 static int64_t takes(void)
 {
 	uint64_t most =
@@ -60,14 +70,30 @@ static int64_t takes(void)
 	return (int64_t)rng_below(&sim.rng, most);
 }
 
+/* What a slow one does it does at once, or at last. */
+static void run(struct job *j)
+{
+	int64_t ns = sim.p->job_ns;
+	bool at_once = ns && rng_one_in(&sim.rng, 2);
+
+	sim.p->job_ns = 0;
+	if (at_once)
+		j->fn(j);
+	if (ns)
+		be_slow(ns);
+	else
+		task_sleep(sim.now + takes());
+	if (!at_once)
+		j->fn(j);
+}
+
 static void work(void *arg)
 {
 	struct pool *p = arg;
 	struct job *j;
 
 	while (!p->stopping && (j = take(&p->todo, &p->todo_end))) {
-		task_sleep(sim.now + takes());
-		j->fn(j);
+		run(j);
 		j->has_run = true;
 		add(&p->done_end, j);
 		p->file->ready = true;

@@ -17,6 +17,7 @@
 static struct server {
 	bool paused, loads, forgot; /* its pause, by a restart */
 	uint64_t started, label;
+	int64_t busy;	      /* until then */
 	int loads_for;	      /* pid */
 	bool loads_undecided; /* one that is brought home loads an old one */
 	uint32_t holds;	      /* a source; NOTHING; more: of none */
@@ -39,6 +40,11 @@ void servers_begin(void)
 	memset(servers, 0, sizeof servers);
 	for (uint32_t i = 0; i < ENGINES_MAX; i++)
 		server_restart(i);
+}
+
+void server_busy(uint32_t i, int64_t ns)
+{
+	servers[i].busy = sim.now + ns;
 }
 
 uint32_t server_number(const char *url)
@@ -162,7 +168,7 @@ static int64_t load_takes(void)
 						    : LOAD_NS);
 }
 
-int64_t server_begin(struct server_ask *ask)
+static int64_t begin(struct server_ask *ask)
 {
 	struct server *s = &servers[ask->server];
 	char path[SERVER_TEXT];
@@ -179,6 +185,13 @@ int64_t server_begin(struct server_ask *ask)
 	check_load(ask->server, path);
 	return world.http_fails_one_in ? load_takes()
 				       : (int64_t)rng_below(&sim.rng, LOAD_NS);
+}
+
+int64_t server_begin(struct server_ask *ask)
+{
+	int64_t busy = servers[ask->server].busy - sim.now, takes = begin(ask);
+
+	return takes + (busy > 0 ? busy : 0);
 }
 
 static void load(struct server *s, const struct server_ask *ask,

@@ -37,6 +37,8 @@ uint32_t server_number(const char *url);
 int64_t server_begin(struct server_ask *ask);
 /* That time is over: what became of it. */
 void server_end(const struct server_ask *ask, struct server_answer *a);
+/* It answers nothing for ns. */
+void server_busy(uint32_t server, int64_t ns);
 /* It starts again with what it had at first, not paused. */
 void server_restart(uint32_t server);
 /* The last push met no fault: each serves the highest version. */

@@ -15,6 +15,7 @@
  *	net.c	connections;  sock.c: common/sock.h;  pass.c, pool.c: as there
  *	world.c	a fleet and its pushes;  story.c, source.c, faults.c: what
  *		it starts, what it sends, what befalls it
+ *	aims.c, aims_close.c: worlds for what seldom happens
  *	watch.c	I1-I13, looked at after every step
  *	mutant.c	small faults that the invariants must find
  */
@@ -62,6 +63,7 @@ bool rng_one_in(struct rng *r, uint64_t n);
 
 /* ---- processes ---- */
 
+struct conn;
 struct file;
 struct node;
 struct mapping;
@@ -104,6 +106,7 @@ struct proc {
 	uint64_t fail_at;	/* the disk fails in this write; 0: never */
 	uint64_t writes;
 	uint32_t where;		/* of the world: which engine, which push */
+	int64_t job_ns;		/* that its next job takes; 0: any time */
 };
 
 struct sim {
@@ -254,10 +257,18 @@ void net_proc_gone(struct proc *p);
 /* One of the connections that are up is lost, or says nothing for ns; whose
  * endpoint begins so, and that dialler (NULL: anyone) has dialled. */
 void net_cut(struct rng *r, const char *dialler, const char *prefix);
+/* This one, with what is under way, if it loses that. */
+void net_lose(struct conn *c, bool loses);
+/* What is under way that way arrives later, by ns at most; all goes on. */
+void net_hold(struct conn *c, bool to_dialler, int64_t ns);
+void net_flow(void);
+/* Which engine's it is; -1: it is a link. */
+int net_engine(const struct conn *c);
 /* A request to an engine is heard once more, perhaps much later. */
 void net_echo(struct rng *r);
 void net_echo_of_dead(struct rng *r);
-void net_stall(struct rng *r, int64_t ns);
+void net_stall(struct rng *r, const char *dialler, const char *prefix,
+	       int64_t ns);
 void pass_close(struct file *f);
 bool pass_is_readable(const struct file *f);
 
@@ -269,6 +280,8 @@ enum { FRAME_SENT, FRAME_LIE, FRAME_TAKEN };
 /* p sends it to, or takes it; conn: a name of the connection. */
 void watch_frame(struct proc *p, const char *to, const void *conn,
 		 struct slice frame, int how);
+/* Of the last one; 0: it is no message. */
+uint8_t watch_sent(void);
 /* p writes that on its standard output or error. */
 void watch_said(struct proc *p, struct slice text);
 void watch_named(struct node *dir, const char *name);

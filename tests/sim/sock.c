@@ -1,5 +1,6 @@
 /* common/sock.h over the simulated network: net.c. */
 #include "net.h"
+#include "world.h"
 
 #include "common/err.h"
 #include "common/fds.h"
@@ -193,6 +194,7 @@ int sock_send(struct sock *s, const struct sock_peer *to, struct slice frame)
 	if (v->fans)
 		net_remember(c, frame);
 	net_send(c, f);
+	world_sent(c, v->listens, watch_sent());
 	return 0;
 }
 

@@ -449,7 +449,7 @@ static void choose_subject(struct push *p)
 	if (p->kind == PUSH_BACK || p->kind == PUSH_AGAIN)
 		p->number = number;
 	else if (p->kind == PUSH_ALL && p->index + 1 < world.pushes &&
-		 rng_one_in(&sim.rng, 4))
+		 !world.plain && rng_one_in(&sim.rng, 4))
 		p->number = watch.top + rng_below(&sim.rng, 4);
 	if (p->kind == PUSH_AGAIN && !rng_one_in(&sim.rng, 4))
 		p->source = watch.decided[number].source;

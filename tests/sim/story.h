@@ -27,6 +27,7 @@ bool world_is_of_engine(enum fault_kind k);
 void world_make_fault(struct rng *r, struct fault *f);
 /* Makes the world as drawn one in which something rare is likely. */
 void world_aim(struct rng *r, uint64_t which);
+void world_aim_close(struct rng *r, uint64_t which);
 /* A death, and what befalls the stage when it has been started again. */
 void world_make_couple(struct rng *r, struct fault first[2]);
 void world_befall(void *fault);		/* for sim_at() */

@@ -337,6 +337,13 @@ void watch_said(struct proc *p, struct slice text)
 		p->fenced = true;
 }
 
+static uint8_t sent; /* the last one's type */
+
+uint8_t watch_sent(void)
+{
+	return sent;
+}
+
 void watch_frame(struct proc *p, const char *to, const void *conn,
 		 struct slice frame, int how)
 {
@@ -347,7 +354,9 @@ void watch_frame(struct proc *p, const char *to, const void *conn,
 	/* Memory of the checks is nobody's. */
 	sim.p = NULL;
 	was = log_quiet_thread(1);
+	sent = 0;
 	if (msg_unpack(&m, &watch.arena, frame) >= 0) {
+		sent = m.type;
 		if (sim.trace && m.type != M_beat)
 			sim_tell("%s %s %s %s", p->name,
 				 how == FRAME_TAKEN ? "takes" : "sends",

@@ -20,6 +20,11 @@ const struct push *world_push(struct slice run)
 	return NULL;
 }
 
+bool world_is_kind(void)
+{
+	return world.now + 1 == world.pushes;
+}
+
 /* The last push shall meet nothing but what the others have left. */
 static void be_kind(void)
 {
@@ -29,8 +34,12 @@ static void be_kind(void)
 	world.slow_one_in = SLOW_ONE_IN;
 	world.http_fails_one_in = 0;
 	world.restart_ms = RESTART_MS;
+	net_flow();
+	for (uint32_t i = 0; i < world.engines; i++)
+		server_busy(i, 0);
 	for (struct proc *p = sim.procs; p; p = p->next) {
 		p->kill_at = p->kill_move = p->fail_at = 0;
+		p->job_ns = 0;
 		if (p->stopped && strncmp(p->name, "engine-", 7) == 0)
 			proc_continue(p);
 	}
@@ -63,7 +72,7 @@ void world_next_push(void *arg_)
 	}
 	p = &world.push[++world.now];
 	world.lies = 0;
-	if (p->index + 1 == world.pushes)
+	if (world_is_kind())
 		be_kind();
 	story_start_push(p);
 	for (uint32_t i = 0; i < world.nfaults; i++) {
@@ -166,7 +175,9 @@ bool world_run(uint64_t seed, uint64_t only)
 	net_begin();
 	world = (struct world){ .only = only, .now = (uint32_t)-1 };
 	choose_world(&r);
-	if (seed % AIMED_OF)
+	if (seed >= WORLD_CLOSE)
+		world_aim_close(&r, seed - WORLD_CLOSE);
+	else if (seed % AIMED_OF)
 		world_aim(&r, seed - seed / AIMED_OF);
 	build(&r);
 	servers_begin();

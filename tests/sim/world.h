@@ -30,10 +30,21 @@ enum fault_kind {
 	FAULT_ECHO,		/* old requests are heard again */
 	FAULT_FULL,		/* no room on any disk for a while */
 	FAULT_SERVER,		/* an in-place engine's starts again */
-	FAULT_NKINDS
+	FAULT_SLOW,		/* an engine's next job or command takes long */
+	FAULT_BUSY,		/* a server answers nothing for a while */
+	FAULT_FLOW,		/* what a stall holds back goes on */
+	FAULT_RISE,		/* a stage of the push before, by hand */
+	FAULT_ROT,		/* a byte of an engine's slot */
+	FAULT_NKINDS,
+	FAULT_NDRAWN = FAULT_SLOW /* the others are placed by aims */
 };
 
+struct conn;
 struct fsm_table;
+
+/* For moments that are no state of a machine: a message of this type is sent,
+ * from or to the fault's engine if it is an engine's. */
+extern const struct fsm_table world_frames;
 
 struct fault {
 	enum fault_kind kind;
@@ -43,11 +54,22 @@ struct fault {
 	int64_t when, len;
 	const struct fsm_table *machine;	/* NULL: at a time */
 	uint8_t state;
+	uint32_t engine;	/* whose message it is, or whose machine */
+	bool own;		/* of engines' machines only that one's */
+	bool other;		/* another one is meant by `who` */
+	bool now;		/* in the same step */
+	bool then;		/* not before the fault above */
+	bool befell;
+	struct conn *conn;	/* that the message was sent on */
+	bool to_dialler;
+	bool loses;		/* cuts: all that was under way; the
+				 * push: its stages */
 	bool again;		/* ... in a stage that was started again */
 	int pid;		/* whose that was, then; 0: not met */
 	bool met;		/* the machine has entered it */
 	bool at_move;		/* kills: at a durable move */
-	bool repeats;		/* kills: each that takes its place, too */
+	bool repeats;		/* kills: each that takes its place, too; of
+				 * messages: each */
 	enum {
 		CUT_ANY,
 		CUT_LINK,	/* the one that stage `who` has dialled */
@@ -99,6 +121,8 @@ struct world {
 	uint32_t hook_fails_one_in, hook_long_one_in;
 	uint32_t restart_ms;	/* of an engine that has ended, at most */
 	bool echoes;		/* what the dead had sent is heard again */
+	bool unleased;		/* no file can be leased for reading */
+	bool plain;		/* pushes are not refused before they begin */
 	struct fault fault[FAULTS_MAX];
 	uint64_t only;		/* bit i: fault i happens */
 	struct push push[PUSHES_MAX];
@@ -117,7 +141,15 @@ const struct push *world_push(struct slice run);
 struct node *world_source(uint32_t source);
 const char *world_registry(const struct push *p);
 const char *world_fault_name(enum fault_kind k);
+/* "commit" and "swap"; "frame" and "holds". */
+const char *world_fault_state(const struct fault *f);
 /* A machine of the process that runs has entered a state. */
 void world_entered(const struct fsm_table *machine, uint8_t state);
+/* It has sent a message. */
+void world_sent(struct conn *c, bool to_dialler, uint8_t type);
+/* The last push meets nothing new. */
+bool world_is_kind(void);
+/* Seeds from this one on are those of aims_close.c. */
+#define WORLD_CLOSE ((uint64_t)1 << 32)
 
 #endif
