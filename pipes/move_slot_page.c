@@ -59,7 +59,10 @@ static int map_page(struct page *p)
 	if (p->fd < 0)
 		return log_errno(E_IO, "open the page of the device's slots");
 	rc = own_page(p->fd);
+	/* Nobody but the owner writes into the directory. */
 	if (rc == 0)
+		rc = io_sweep_our_tmp(p->dirfd);
+	if (rc >= 0)
 		rc = fill_page(p->fd);
 	if (rc < 0)
 		return rc;

@@ -34,6 +34,16 @@ while not os.path.exists(sys.argv[2]):
 	wait_for test -s "$T/owner.out"
 }
 
+@test "I9 device: what a killed mover has begun to write goes at the next start" {
+	engine a --device 0
+	dpush "$T/one"
+	kill_engine a
+	: >"$T/a/device/.tmp.0.4242.2"
+	again
+	assert_not_exist "$T/a/device/.tmp.0.4242.2"
+	assert_equal "$(serving a)" 1
+}
+
 @test "device: whoever owns the slots is waited for, up to a bound" {
 	hold_owner
 	export WEIR_LIBEXEC="$BUILD/tests/standin"
