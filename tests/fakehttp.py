@@ -12,6 +12,8 @@ one line:
         [--pull] [--cast] [--asleep] [--gzip] [--http10]  answered by its URL
     end --dir DIR --name NAME                             nobody listens then
     label --dir DIR --name NAME                           the version it tells
+    state --dir DIR --name NAME                           that, whether it is
+                                paused and what it has loaded, in JSON
 
 DIR/calls gets a line when a request begins, and one when it ends: "NAME begin
 METHOD TARGET BODY" and "NAME end METHOD TARGET STATUS".  DIR/NAME.faults, read
@@ -100,6 +102,16 @@ class State:
         self.update = None
         self.started = time.monotonic_ns()
         self.sums = {"w": self.path}
+
+    def seen(self):
+        """Of one moment: a version is loaded and told but once."""
+        def look():
+            return {"loaded": str(self.sums), "label": self.label,
+                    "paused": self.paused}
+        seen = look()
+        while seen != look():
+            seen = look()
+        return seen
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -620,6 +632,8 @@ def control(line):
     key = (args.dir, args.name)
     if words[0] == "label":
         return SERVERS[key].state.label
+    if words[0] == "state":
+        return json.dumps(SERVERS[key].state.seen())
     if key in SERVERS:
         SERVERS.pop(key).end()
     if words[0] == "end":

@@ -25,6 +25,20 @@ sum() { tail -n 1 <<<"$output"; }
 	[[ $(sum) == "chance: 8 kills "*" 0 broken, "* ]]
 }
 
+@test "I2 I9 killed while servers load in place: none serves what is undecided" {
+	run "$KILL/run" points --short --story path --kills 2 --jobs 1
+	echo "$output"
+	assert_success
+	[[ $(sum) == *" 0 broken, "* ]]
+}
+
+@test "I9 weir-watch killed at named points: none missed, nothing left" {
+	run "$KILL/run" watch
+	echo "$output"
+	assert_success
+	[[ $(sum) == "watch: "*" kills, 0 broken" ]]
+}
+
 @test "DK-01 weir delta killed at named points and at random: old or new" {
 	run "$KILL/run" delta --short --kills 6 --jobs 2
 	echo "$output"
@@ -66,6 +80,10 @@ seen() {
 		"$(seen a 2 y 11 true)" "$(seen b 2 z 12 true)"
 	checks "I2 written in place" \
 		"$(seen a 2 y 11 true)" "$(seen a 2 y 12 true)"
+	# A server that has loaded another one under its old number.
+	checks "I2 servers with two contents of version 1" \
+		'{"engine": "s", "version": 1, "marker": "x", "decided": true}' \
+		'{"engine": "s", "version": 1, "marker": "y", "decided": true}'
 	checks "I12 two decisions on version 1" \
 		'{"decision": 1, "inode": 5, "content": "00"}' \
 		'{"decision": 1, "inode": 5, "content": "01"}'

@@ -112,8 +112,10 @@ class Chance:
             [*plan.options, *self.fleet.by(plan.transport)]
 
     def strike(self, run, plan):
+        engine = None
         if plan.victim == "engine":
-            pid = run.engines[int(plan.which * len(run.engines))].process.pid
+            engine = run.engines[int(plan.which * len(run.engines))].process
+            pid = engine.pid
         else:
             pid = run.pid(plan.victim)
         inside = pid is not None and not run.has_verdict()
@@ -122,6 +124,8 @@ class Chance:
                 os.kill(pid, f.KILL)
             except ProcessLookupError:
                 inside = False
+        if engine:
+            engine.wait()
         return inside
 
     @staticmethod
@@ -174,6 +178,7 @@ class Work:
                 self.note(plan, *chance.kill(plan))
             except Exception as e:      # told, and the others go on
                 self.broken.append(f"{plan}: {type(e).__name__}: {e}")
+                print(f"  BROKEN {self.broken[-1]}", flush=True)
                 chance = None
         try:
             self.args.polls += chance.end() if chance else 0
@@ -196,8 +201,6 @@ def main(args):
     print("  victim    kills  inside a run")
     for who, n in sorted(work.done.items()):
         print(f"  {who:9}{n:6}{work.inside[who]:8}")
-    for text in work.broken:
-        print(f"  BROKEN {text}")
     inside = sum(work.inside.values())
     print(f"chance: {sum(work.done.values())} kills from seed {args.seed}, "
           f"{inside} inside a run, {len(work.broken)} broken, at most "

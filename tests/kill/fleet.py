@@ -1,4 +1,4 @@
-"""Engines, checkpoints and runs, for tests that kill them.
+"""Engines, servers, checkpoints and runs, for tests that kill them.
 
 What holds after any run is Fleet.judge(): a decision exists if and only if
 the exit code says so, every engine serves a decided version byte for byte,
@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MKCKPT = os.path.join(HERE, "..", "fixtures", "mkckpt.py")
 STAGES = ("plan", "admit", "transfer", "commit")
 KILL = signal.SIGKILL
+TERM = signal.SIGTERM
 WAIT_S = 240        # bound on any wait for a process of ours
 LOOK_S = 0.002      # between two looks at one
 CHANGED = 64        # bytes from one that changes to the next
@@ -29,7 +30,8 @@ OPTION_OF = {       # whose option is it, by hand
     "--order": "admit", "--min-engines": "commit",
     "--engine-timeout": "commit", "--expect": "commit",
     "--transport": "plan", "--disk-dir": "plan", "--keep": "commit",
-    "--delta-encoding": "transfer"}
+    "--delta-encoding": "transfer", "--keep-together": "plan",
+    "--accept-proof": "commit"}
 
 
 class Broken(Exception):
@@ -86,13 +88,15 @@ def change(old, new):
 class Engine:
     """A weir-engine; alive again, and listening, after ensure()."""
 
-    def __init__(self, fleet, name):
+    def __init__(self, fleet, name, options=("--keep", "1"), env=None):
         self.fleet, self.name = fleet, name
+        self.options, self.env = options, env or {}
+        self.server = None      # of the same name, for which it has the store
         self.store = f"{fleet.dir}/{name}/store"
         os.mkdir(f"{fleet.dir}/{name}")
         self.endpoint = f"ipc://{fleet.dir}/{name}.sock"
         self.process = None
-        self.deaths, self.options = 0, ()
+        self.deaths = 0
 
     def ensure(self):
         while self.process is None or self.process.poll() is not None:
@@ -106,10 +110,9 @@ class Engine:
             self.process = subprocess.Popen(
                 [self.fleet.program("weir-engine"), "--name", self.name,
                  "--store", self.store, "--listen", self.endpoint,
-                 "--keep", "1", "-v", "--ready-fd", str(told),
-                 *self.options],
-                pass_fds=[told], env=self.fleet.env, stderr=err,
-                stdout=subprocess.DEVNULL)
+                 "-v", "--ready-fd", str(told), *self.options],
+                pass_fds=[told], env={**self.fleet.env, **self.env},
+                stderr=err, stdout=subprocess.DEVNULL)
         os.close(told)
         os.read(ready, 1)       # the end, if it died before it listened
         os.close(ready)
@@ -119,9 +122,18 @@ class Engine:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(WAIT_S)
 
+    def entry(self):
+        """In the fleet file."""
+        where = self.server.where() if self.server else ""
+        return (f"  - name: {self.name}\n{where}    workers: "
+                f"[{{endpoint: \"{self.endpoint}\"}}]\n")
+
 
 class Run:
     """One attempt to publish; by weir-push, or by a pipeline and --run."""
+
+    decides = True      # or it brings engines to what is decided
+    failures = (1, 2, 69, 75)
 
     def __init__(self, fleet, source, options, engines):
         self.fleet, self.source, self.options = fleet, source, options
@@ -133,6 +145,9 @@ class Run:
         self.file = f"{self.dir}.yaml"
         fleet.write_fleet(self.file, engines)
         self.err = open(f"{self.dir}.err", "ab")
+
+    def what(self):
+        return ["--source", self.source, "--fleet", self.file]
 
     def has_verdict(self):
         return os.path.exists(f"{self.dir}/verdict")
@@ -164,6 +179,7 @@ class Run:
     def finish(self):
         wait_until(lambda: self.tend() or self.is_over(),
                    f"the end of {self.dir}")
+        self.tend()
         self.err.close()
 
     def drop(self):
@@ -174,9 +190,8 @@ class Push(Run):
     def __init__(self, *args):
         super().__init__(*args)
         self.process = subprocess.Popen(
-            [self.fleet.program("weir-push"), "--source", self.source,
-             "--fleet", self.file, "--registry", self.fleet.registry,
-             "--run", self.dir, *ALWAYS, *self.options],
+            [self.fleet.program("weir-push"), *self.what(), "--registry",
+             self.fleet.registry, "--run", self.dir, *ALWAYS, *self.options],
             env=self.fleet.env, stderr=self.err, stdout=subprocess.DEVNULL)
         self.last = {}
 
@@ -191,6 +206,10 @@ class Push(Run):
             if name == f"weir-{who}":
                 return pid
         return None
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(TERM)
 
     def codes(self):
         return [self.process.returncode]
@@ -217,7 +236,7 @@ class Hand(Run):
             into = self.stage[name].stdout
 
     def words(self, name):
-        own = {"plan": ["--source", self.source, "--fleet", self.file],
+        own = {"plan": self.what(),
                "commit": ["--registry", self.fleet.registry]}.get(name, [])
         options = [*ALWAYS, *self.options]
         for option, value in zip(options[::2], options[1::2]):
@@ -269,19 +288,34 @@ def name_of(pid):
         return ""
 
 
-def is_zombie(pid):
+def family(pid):
+    """It, and the groups of its children: their own watch over them."""
+    groups = {group_of(child) for child in children(pid)} - {os.getpgrp()}
+    return [pid] + [int(p) for p in filter(str.isdigit, os.listdir("/proc"))
+                    if group_of(p) in groups]
+
+
+def group_of(pid):
+    try:
+        return os.getpgid(int(pid))
+    except ProcessLookupError:
+        return None
+
+
+def state_of(pid):
+    """"R", "T" ...; one that is gone is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-            return f.read().rpartition(")")[2].split()[0] == "Z"
+            return f.read().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return True
+        return "Z"
 
 
 def processes_of(path):
     """weir's own that were started for fleets below a directory: pids."""
     mark, found = f"WEIR_TEST_DIR={path}".encode(), []
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        if not name_of(pid).startswith("weir-") or is_zombie(pid):
+        if not name_of(pid).startswith("weir-") or state_of(pid) == "Z":
             continue
         try:
             with open(f"/proc/{pid}/environ", "rb") as f:
@@ -294,7 +328,11 @@ def processes_of(path):
 
 
 def end_all(path):
-    for pid in processes_of(path):
+    kill_all(processes_of(path))
+
+
+def kill_all(pids):
+    for pid in pids:
         try:
             os.kill(pid, KILL)
         except ProcessLookupError:
@@ -315,6 +353,8 @@ class Fleet:
             self.env.pop(name, None)
         self.source = {}        # number -> where its bytes came from
         self.engines = [Engine(self, n) for n in names]
+        self.guests = []        # engines that no further push is for
+        self.servers = []       # servers.Server
 
     def program(self, name):
         return os.path.join(self.build, self.programs, name)
@@ -330,16 +370,19 @@ class Fleet:
             e.ensure()
 
     def stop(self):
-        for e in self.engines:
+        for e in [*self.engines, *self.guests]:
             e.stop()
 
-    @staticmethod
-    def write_fleet(path, engines):
+    def end_guests(self):
+        for e in self.guests:
+            e.stop()
+        self.guests = []
+
+    def write_fleet(self, path, engines):
+        alone = [s for s in self.servers if not s.engine]
         with open(path, "w", encoding="ascii") as f:
             f.write("model: test\nengines:\n")
-            for e in engines:
-                f.write(f"  - name: {e.name}\n    workers: "
-                        f"[{{endpoint: \"{e.endpoint}\"}}]\n")
+            f.writelines(e.entry() for e in [*engines, *alone])
 
     def decided(self):
         try:
@@ -354,13 +397,19 @@ class Fleet:
         return [pid for pid in processes_of(self.dir)
                 if name_of(pid)[5:] in STAGES]
 
+    def kill_stages(self):
+        """Those that still run."""
+        pids = self.stages()
+        kill_all(pids)
+        return pids
+
     # ---- what must hold ----
 
     def judge(self, run, may_be_unknown=False):
         """The run is over: is everything as its exit codes say?"""
         new = self.decided() - run.before
         codes = set(run.codes())
-        expect(len(new) <= 1, f"one run decided {sorted(new)}")
+        expect(len(new) <= run.decides, f"one run decided {sorted(new)}")
         for n in new:
             self.source[n] = run.source
         if run.ended_unread():
@@ -372,17 +421,25 @@ class Fleet:
             expect(len(codes) == 1, f"exit codes differ: {run.codes()}")
         for code in codes:
             if code in (0, 3):
-                expect(new, f"exit {code}, but nothing is decided")
+                expect(new or not run.decides,
+                       f"exit {code}, but nothing is decided")
             elif not may_be_unknown:
-                expect(code in (1, 2, 69, 75), f"exit {code}")
+                expect(code in run.failures, f"exit {code}")
                 expect(not new, f"exit {code}, but {new} is decided")
         for e in self.engines:
             self.serves_decided(e)
+        for s in self.servers:
+            s.serves_decided()
         if codes == {0}:
-            for e in run.engines:
-                expect({number_of(f"{e.store}/current")} == new,
-                       f"exit 0, but {e.name} does not serve {new}")
+            self.all_serve(run, new or {max(run.before)})
         return new
+
+    def all_serve(self, run, new):
+        serving = {e.name: number_of(f"{e.store}/current")
+                   for e in run.engines}
+        serving |= {s.name: s.serving() for s in self.servers}
+        expect(set(serving.values()) == new,
+               f"exit 0 and {new}, but they serve {serving}")
 
     def serves_decided(self, e):
         n = number_of(f"{e.store}/current")
@@ -409,17 +466,26 @@ class Fleet:
         words = [f"{self.build}/tests/leftovers", self.dir]
         for e in engines:
             words += ["--serving", e.store]
-        for e in self.engines:
-            words += ["--living", str(e.process.pid)]
+        for e in [*self.engines, *self.guests]:
+            for pid in family(e.process.pid):
+                words += ["--living", str(pid)]
         done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
         expect(done.returncode in (0, 1), f"{words[0]}: {done.returncode}")
-        return done.stdout.decode(errors="replace").splitlines()
+        half = [f"{self.disk}/{n}" for n in self.half_removed()]
+        return [line for line in
+                done.stdout.decode(errors="replace").splitlines()
+                if line not in half]
+
+    def half_removed(self):
+        """Of a version directory whose remover was killed behind the verdict
+        the next push by that transport removes the rest."""
+        names = os.listdir(self.disk) if self.disk else []
+        return [n for n in names if n.startswith(".")]
 
     def has_decided_only(self):
-        """In version directories.  Of one that was being removed when its
-        remover was killed, the next one removes the rest."""
+        """In version directories."""
         names = os.listdir(self.disk) if self.disk else []
-        hidden = [n for n in names if n.startswith(".")]
+        hidden = self.half_removed()
         expect(len(hidden) < 2, f"{self.disk} has {hidden}")
         for name in set(names) - set(hidden):
             expect(name.startswith("weight_v") and
@@ -430,9 +496,9 @@ class Fleet:
         """Killed behind the verdict: the next commit finishes it again."""
         return os.path.exists(f"{self.registry}/open")
 
-    def heal(self, run):
+    def heal(self, run, options=()):
         """The next push works, whatever became of this one."""
-        again = Push(self, run.source, (), self.engines)
+        again = Push(self, run.source, options, self.engines)
         again.finish()
         expect(again.codes() == [0],
                f"the next push ended with {again.codes()}: {again.said()}")

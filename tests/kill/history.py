@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """What readers see while processes are killed, and whether it may be seen
 
-A reader is a process of its own that looks at every engine's `current` and at
-the registry in a tight loop, and writes a line whenever something is new.
-Lines, one JSON object each:
+A reader is a process of its own that looks at every engine's `current`, at
+every server and at the registry in a tight loop, and writes a line whenever
+something is new.  Lines, one JSON object each:
 
     engine version marker inode decided     what `current` led to; decided: was
                                             its decision there just after
+    engine version marker decided           what a server served, unpaused
     registry version                        what the registry's `current` says
     decision inode content                  a decision that is there now
 
-    history.py read REGISTRY STORE...   until its stdin ends
+    history.py read REGISTRY PLACE...   until its stdin ends; a store, or a
+                                        server's PORT:NAME:DIR
     history.py check FILE               exit 1, and why
 """
 
@@ -31,7 +33,8 @@ class Reader:
         with open(self.path, "w", encoding="ascii") as out:
             self.process = subprocess.Popen(
                 [sys.executable, f"{PARENT}/history.py", "read",
-                 fleet.registry, *[e.store for e in fleet.engines]],
+                 fleet.registry, *[e.store for e in fleet.engines],
+                 *[s.place() for s in fleet.servers]],
                 stdin=subprocess.PIPE, stdout=out)
 
     def stop(self):
@@ -66,6 +69,22 @@ def look_at_engine(store, registry):
                 f"{registry}/versions/{number}/decision")}
 
 
+def look_at_server(place, registry):
+    from servers import ask
+    port, name, path = place.split(":", 2)
+    seen = json.loads(ask(port, f"state --dir {path} --name {name}"))
+    if seen["paused"] or not seen["label"].isdigit():
+        return None
+    number = int(seen["label"])
+    return {"version": number, "marker": seen["loaded"], "decided":
+            os.path.exists(f"{registry}/versions/{number:06d}/decision")}
+
+
+def look_at_place(place, registry):
+    look = look_at_engine if place.startswith("/") else look_at_server
+    return look(place, registry)
+
+
 def look_at_registry(registry, known):
     try:
         yield {"registry":
@@ -87,18 +106,18 @@ def look_at_registry(registry, known):
             continue
 
 
-def read(registry, stores):
+def read(registry, places):
     """Tight, but for who waits for the processor: the kills must go on."""
     os.nice(5)
     os.set_blocking(0, False)
     last, known, looks = {}, {}, 0
     while not ended(0):
-        for store in stores:
-            seen = look_at_engine(store, registry)
+        for place in places:
+            seen = look_at_place(place, registry)
             looks += 1
-            if seen and last.get(store) != seen:
-                last[store] = seen
-                put({"engine": store, **seen})
+            if seen and last.get(place) != seen:
+                last[place] = seen
+                put({"engine": place, **seen})
         for seen in look_at_registry(registry, known):
             if "decision" in seen or last.get("") != seen:
                 last[""] = last.get("") if "decision" in seen else seen
@@ -133,6 +152,7 @@ def check(lines):
     """What is wrong with a history, as text."""
     bad, highest = [], {}
     content = Once("I12 two contents of version", bad)
+    loaded = Once("I2 servers with two contents of version", bad)
     inode = Once("I2 written in place, version", bad)
     decision = Once("I12 two decisions on version", bad)
     for seen in lines:
@@ -145,8 +165,8 @@ def check(lines):
         if "engine" in seen:
             if not seen["decided"]:
                 bad.append(f"I1 {who} serves {n}, which is not decided")
-            content.see(n, seen["marker"])
-            inode.see((who, n), seen["inode"])
+            (content if "inode" in seen else loaded).see(n, seen["marker"])
+            inode.see((who, n), seen.get("inode"))
         if "decision" in seen:
             decision.see(seen["decision"], (seen["inode"], seen["content"]))
     return bad

@@ -15,8 +15,11 @@
  *		"stop-before", "stop-after": SIGSTOP instead
  *
  * Just after a row means that its process has done what the row asks: it is
- * about to wait.  Just after a move: the call has returned.
+ * about to wait.  Just after a move: the call has returned.  Movers have no
+ * rows: theirs are messages, see says.c.
  */
+#include "tests/kill/point.h"
+
 #include "common/fsm.h"
 #include "common/sock.h"
 
@@ -30,9 +33,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define POINT_MAX 256 /* bytes of a name */
-
-static char last_row[POINT_MAX]; /* taken, and not waited since */
+static char last_step[POINT_MAX]; /* taken, and not waited since */
 
 /* ---- names ---- */
 
@@ -135,12 +136,32 @@ static void meet(const char *when, const char *name)
 	errno = error;
 }
 
-static void row_is_done(void)
+static void step_is_done(void)
 {
-	if (!last_row[0])
+	if (!last_step[0])
 		return;
-	meet("after", last_row);
-	last_row[0] = '\0';
+	meet("after", last_step);
+	last_step[0] = '\0';
+}
+
+void point_step(const char *text)
+{
+	step_is_done();
+	snprintf(last_step, sizeof last_step, "%s: %s", who(), text);
+	list(last_step);
+	meet("before", last_step);
+}
+
+void point_before(char name[POINT_MAX], const char *does, const char *what)
+{
+	snprintf(name, POINT_MAX, "%s: %s %s", who(), does, what);
+	list(name);
+	meet("before", name);
+}
+
+void point_after(const char *name)
+{
+	meet("after", name);
 }
 
 /* ---- rows ---- */
@@ -152,19 +173,16 @@ int __wrap_fsm_step(const struct fsm_table *t, uint8_t *state, void *machine,
 int __wrap_fsm_step(const struct fsm_table *t, uint8_t *state, void *machine,
 		    uint8_t on, const void *event)
 {
-	char name[POINT_MAX];
+	char name[POINT_MAX / 2];
 	uint8_t from = *state;
 	int row = __real_fsm_step(t, state, machine, on, event);
 
 	/* What it does is a list of actions, which nobody has seen yet. */
 	if (row < 0 || (from == *state && !t->edges[row].act))
 		return row;
-	row_is_done();
-	snprintf(name, sizeof name, "%s: %s %s %s -> %s", who(), t->name,
-		 t->states[from], t->events[on], t->states[*state]);
-	list(name);
-	meet("before", name);
-	memcpy(last_row, name, sizeof last_row);
+	snprintf(name, sizeof name, "%s %s %s -> %s", t->name, t->states[from],
+		 t->events[on], t->states[*state]);
+	point_step(name);
 	return row;
 }
 
@@ -172,7 +190,7 @@ int __real_sock_poll(struct sock_poll *v, size_t n, int64_t timeout_ms);
 int __wrap_sock_poll(struct sock_poll *v, size_t n, int64_t timeout_ms);
 int __wrap_sock_poll(struct sock_poll *v, size_t n, int64_t timeout_ms)
 {
-	row_is_done();
+	step_is_done();
 	return __real_sock_poll(v, n, timeout_ms);
 }
 
@@ -180,7 +198,7 @@ int __real_poll(struct pollfd *v, nfds_t n, int timeout_ms);
 int __wrap_poll(struct pollfd *v, nfds_t n, int timeout_ms);
 int __wrap_poll(struct pollfd *v, nfds_t n, int timeout_ms)
 {
-	row_is_done();
+	step_is_done();
 	return __real_poll(v, n, timeout_ms);
 }
 
