@@ -260,15 +260,19 @@ static uint32_t smallest_change(const struct fit *f)
 	return best;
 }
 
-/* Old and new differ there. */
+/* Old and new differ there.  If it cannot be read, who reads all says so. */
 static bool has_old_tensor(struct fit *f)
 {
 	uint32_t i = smallest_change(f);
 	struct digest have;
+	int was, rc;
 
 	if (i == f->base.ntensors)
 		return true;
-	if (sums_read_one(&f->before, i) < 0)
+	was = log_quiet_thread(1);
+	rc = sums_read_one(&f->before, i);
+	log_quiet_thread(was);
+	if (rc < 0)
 		return false;
 	sums_digest(&f->before, i, &have);
 	return digest_eq(&have, &f->delta->tensor[f->change[i]].before);
