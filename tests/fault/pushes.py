@@ -164,6 +164,12 @@ class Disk(Push):
     def furnish(cls, world):
         world.by(cls.transport)
 
+    def rests(self, stores):
+        """What retention could not remove, the next push's does."""
+        lines = super().rests(stores)
+        return lines if stores else [l for l in lines if not
+                                     l.startswith(self.w.place("disk"))]
+
     def check(self, died):
         super().check(died)
         self.w.check_disk()

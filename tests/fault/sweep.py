@@ -61,6 +61,7 @@ FEW = (("push", "fsync", "commit", 1), ("push", "fsync", "commit", 15),
        ("push", "space", "engine", 1), ("push", "sendmsg", "transfer", 20),
        ("push", "full", "run", 9), ("push", "full", "registry", 14),
        ("push", "broken", "store", 8), ("apply", "read", "delta", 10),
+       ("apply", "broken", "delta", 3),
        ("verify", "read", "delta", 1),
        ("device", "write", "engine.move-slot", 1))
 
@@ -173,7 +174,9 @@ class Sweep:
     def numbers(self, *row):
         if self.args.few:
             return [n for *few, n in FEW if tuple(few) == row]
-        return range(self.args.first, TRIED, self.args.stride)
+        # No page more is a try, too.
+        first = self.args.first - (row[1] == SMALL)
+        return range(first, TRIED, self.args.stride)
 
     def part(self, row):
         worker = self.workers.pop()

@@ -63,11 +63,10 @@ class Status(Tool):
 
 
 class Watch(Trial):
-    """Each version once; its state file is old or new."""
+    """Each version once; its state file is old or new.  While a registry
+    cannot be read at all, it is waited for."""
 
     programs = ("watch",)
-    places = ("registry",)
-    told = None
 
     def prepare(self):
         with open(self.w.path("registry", "id"), encoding="ascii") as f:
@@ -162,10 +161,9 @@ class DeltaTool(Trial):
                          f"{os.listdir(self.dir)}")
 
     def heal(self):
-        if self.state() != "new" or self.result.code == 0:
-            again = self.again()
-            if again.code or self.state() != "new":
-                raise Broken(f"the next one ends with\n{again}")
+        again = self.again()
+        if again.code or self.state() != "new":
+            raise Broken(f"the next one ends with\n{again}")
         self.check_rests(())
         if set(os.listdir(self.dir)) - set(self.names):
             raise Broken(f"left behind: {os.listdir(self.dir)}")

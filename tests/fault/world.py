@@ -258,8 +258,12 @@ class World:
         return proc.wait(WAIT_S)
 
     def empty(self, name):
-        """As one that was never started."""
-        shutil.rmtree(self.path(name))
+        """As one that was never started; it may be a file system."""
+        for at in os.scandir(self.path(name)):
+            if at.is_dir(follow_symlinks=False):
+                shutil.rmtree(at)
+            else:
+                os.unlink(at)
 
     def ended(self, name):
         """The code of an engine that has ended by itself, else None."""
