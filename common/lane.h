@@ -40,7 +40,16 @@ static inline bool line_is_zero(const uint8_t *p)
 			    (lane_at(p + 2 * LANE) | lane_at(p + 3 * LANE)));
 }
 
-/* A bit for each byte of a word that is not 0, the lowest for the first. */
+/* A bit for each byte that is not 0, the lowest for the first. */
+#ifdef __SSE2__
+static inline uint64_t lane_set(lane v)
+{
+	typedef char bytes __attribute__((vector_size(16)));
+	bytes is_zero = (bytes)((bytes)v == (bytes){ 0 });
+
+	return (uint16_t)~__builtin_ia32_pmovmskb128(is_zero);
+}
+#else
 static inline uint64_t word_set(uint64_t v)
 {
 	const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
@@ -50,27 +59,28 @@ static inline uint64_t word_set(uint64_t v)
 	return ((v >> 7) * UINT64_C(0x0102040810204080)) >> 56;
 }
 
+static inline uint64_t lane_set(lane v)
+{
+	return word_set(v[0]) | word_set(v[1]) << 8;
+}
+#endif
+
 /* The same of a line; of what differs in two. */
 static inline uint64_t line_set(const uint8_t *p)
 {
-	uint64_t m = 0, v;
+	uint64_t m = 0;
 
-	for (size_t i = 0; i < LINE; i += sizeof v) {
-		memcpy(&v, p + i, sizeof v);
-		m |= word_set(v) << i;
-	}
+	for (size_t i = 0; i < LINE; i += LANE)
+		m |= lane_set(lane_at(p + i)) << i;
 	return m;
 }
 
 static inline uint64_t line_differs(const uint8_t *a, const uint8_t *b)
 {
-	uint64_t m = 0, v, w;
+	uint64_t m = 0;
 
-	for (size_t i = 0; i < LINE; i += sizeof v) {
-		memcpy(&v, a + i, sizeof v);
-		memcpy(&w, b + i, sizeof w);
-		m |= word_set(v ^ w) << i;
-	}
+	for (size_t i = 0; i < LINE; i += LANE)
+		m |= lane_set(lane_at(a + i) ^ lane_at(b + i)) << i;
 	return m;
 }
 

@@ -60,22 +60,23 @@ void patch_xor(void *dst, const void *a, const void *b, size_t n)
 
 bool patch_xor_into(void *dst, const void *diff, size_t n)
 {
-	uint8_t *d = dst;
+	uint8_t *d = dst, rest = 0;
 	const uint8_t *x = diff;
-	bool some = false;
+	lane some = { 0 };
 	size_t i = 0;
 
-	for (; n - i >= LINE; i += LINE) {
-		if (line_is_zero(x + i))
-			continue;
-		patch_xor(d + i, d + i, x + i, LINE);
-		some = true;
+	/* Zeros as well: what a wrong guess costs is more. */
+	for (; n - i >= LANE; i += LANE) {
+		lane v = lane_at(x + i);
+
+		lane_put(d + i, lane_at(d + i) ^ v);
+		some |= v;
 	}
 	for (; i < n; i++) {
 		d[i] ^= x[i];
-		some |= x[i] != 0;
+		rest |= x[i];
 	}
-	return some;
+	return rest != 0 || !lane_is_zero(some);
 }
 
 /* ---- overwrite ---- */
@@ -147,17 +148,20 @@ static inline uint8_t *put_line(struct sparse_out *s, uint8_t *o,
 				unsigned size)
 {
 	uint64_t m = first_bytes(line_differs(a, b), size);
+	uint64_t last = s->last, n = 0;
 
 	for (; m; m &= m - 1) {
 		unsigned k = (unsigned)__builtin_ctzll(m);
 		uint64_t at = s->at + k / size;
 
-		o = put_varint(o, at - s->last);
+		o = put_varint(o, at - last);
 		memcpy(o, b + k, size);
 		o += size;
-		s->last = at + 1;
-		s->n++;
+		last = at + 1;
+		n++;
 	}
+	s->last = last;
+	s->n += n;
 	s->at += LINE / size;
 	return o;
 }
@@ -224,7 +228,7 @@ uint64_t sparse_bound(unsigned element, uint64_t bytes)
 	return SPARSE_HEAD + bytes + n + VARINT_MAX;
 }
 
-static int get_varint(struct sparse_in *s, uint64_t *out)
+static int get_long_varint(struct sparse_in *s, uint64_t *out)
 {
 	uint64_t v = 0;
 
@@ -242,8 +246,16 @@ static int get_varint(struct sparse_in *s, uint64_t *out)
 	return -E_DATA;
 }
 
+static inline int get_varint(struct sparse_in *s, uint64_t *out)
+{
+	if (s->p == s->end || *s->p & 0x80)
+		return get_long_varint(s, out);
+	*out = *s->p++;
+	return 0;
+}
+
 /* To the change that comes next, from element at on. */
-static int advance(struct sparse_in *s, uint64_t at)
+static inline int advance(struct sparse_in *s, uint64_t at, unsigned size)
 {
 	uint64_t gap;
 
@@ -252,7 +264,7 @@ static int advance(struct sparse_in *s, uint64_t at)
 		return 0;
 	}
 	if (get_varint(s, &gap) < 0 || gap >= s->elements - at ||
-	    (size_t)(s->end - s->p) < s->size)
+	    (size_t)(s->end - s->p) < size)
 		return -E_DATA;
 	s->next = at + gap;
 	return 0;
@@ -276,24 +288,40 @@ int sparse_open(struct sparse_in *s, struct slice payload, unsigned element,
 		s->left = s->left << 8 | p[8 + i];
 	if (s->left > s->elements || bytes % element)
 		return -E_DATA;
-	return advance(s, 0);
+	return advance(s, 0, element);
+}
+
+/* As put_line(): size is a constant where this is inlined. */
+static inline int apply(struct sparse_in *s, uint8_t *b, uint64_t off, size_t n,
+			unsigned size)
+{
+	uint64_t first = off / size, end = first + n / size;
+	struct sparse_in in = *s; /* which b cannot point into */
+	int rc = 0;
+
+	while (rc == 0 && in.next < end) {
+		memcpy(b + (in.next - first) * size, in.p, size);
+		in.p += size;
+		in.left--;
+		rc = advance(&in, in.next + 1, size);
+	}
+	rc = rc < 0 ? rc : in.left < s->left;
+	*s = in;
+	return rc;
 }
 
 int sparse_apply(struct sparse_in *s, void *piece, uint64_t off, size_t n)
 {
-	uint64_t first = off / s->size, end = first + n / s->size;
-	uint8_t *b = piece;
-	bool changed = false;
-
-	while (s->next < end) {
-		memcpy(b + (s->next - first) * s->size, s->p, s->size);
-		s->p += s->size;
-		s->left--;
-		changed = true;
-		if (advance(s, s->next + 1) < 0)
-			return -E_DATA;
+	switch (s->size) {
+	case 1:
+		return apply(s, piece, off, n, 1);
+	case 2:
+		return apply(s, piece, off, n, 2);
+	case 4:
+		return apply(s, piece, off, n, 4);
+	default:
+		return apply(s, piece, off, n, 8);
 	}
-	return changed;
 }
 
 int sparse_close(const struct sparse_in *s)

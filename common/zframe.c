@@ -29,26 +29,25 @@ static size_t must(size_t rc)
 /* Runs of zeros so far, as zstd takes them. */
 struct runs {
 	ZSTD_Sequence *out;
-	size_t n, max;
+	size_t n;
 	size_t done;  /* bytes that these say */
 	size_t zeros; /* that are in them */
 };
 
-/* Each repeats its first zero. */
-static bool add_run(struct runs *r, size_t start, size_t end)
+/* Each repeats its first zero.  One that is too short is written as well, and
+ * overwritten: which they are cannot be guessed. */
+static inline void add_run(struct runs *r, size_t start, size_t end)
 {
-	if (end - start < RUN_LEAST)
-		return true;
-	if (r->n + 1 >= r->max)
-		return false;
-	r->out[r->n++] = (ZSTD_Sequence){
+	bool counts = end - start >= RUN_LEAST;
+
+	r->out[r->n] = (ZSTD_Sequence){
 		.offset = 1,
 		.litLength = (unsigned)(start + 1 - r->done),
 		.matchLength = (unsigned)(end - start - 1),
 	};
-	r->zeros += end - start;
-	r->done = end;
-	return true;
+	r->n += counts;
+	r->zeros += counts ? end - start : 0;
+	r->done = counts ? end : r->done;
 }
 
 static uint64_t set_bytes(const uint8_t *p, size_t n)
@@ -61,19 +60,25 @@ static uint64_t set_bytes(const uint8_t *p, size_t n)
 	return line_set(line);
 }
 
-static bool find_runs(struct runs *r, const uint8_t *p, size_t n)
+/* False: they are too few. */
+static bool find_runs(struct runs *out, const uint8_t *p, size_t n)
 {
-	size_t start = 0; /* behind the last byte that is not 0 */
+	struct runs r = *out; /* which r.out cannot point into */
+	size_t start = 0;     /* behind the last byte that is not 0 */
 
-	for (size_t i = 0; i < n; i += LINE)
+	for (size_t i = 0; i < n; i += LINE) {
+		if (r.zeros + (n - start) < ZEROS_LEAST(n))
+			return false;
 		for (uint64_t m = set_bytes(p + i, n - i); m; m &= m - 1) {
 			size_t at = i + (size_t)__builtin_ctzll(m);
 
-			if (!add_run(r, start, at))
-				return false;
+			add_run(&r, start, at);
 			start = at + 1;
 		}
-	return add_run(r, start, n);
+	}
+	add_run(&r, start, n);
+	*out = r;
+	return r.zeros >= ZEROS_LEAST(n);
 }
 
 /* What is packed is mostly zeros.  No search for anything else, which is what
@@ -82,10 +87,11 @@ static size_t find_zeros(void *none, ZSTD_Sequence *out, size_t max,
 			 const void *src, size_t n, const void *dict,
 			 size_t dict_n, int level, size_t window)
 {
-	struct runs r = { .out = out, .max = max };
+	struct runs r = { .out = out };
 
 	(void)none, (void)dict, (void)dict_n, (void)level, (void)window;
-	if (!find_runs(&r, src, n) || r.zeros < ZEROS_LEAST(n))
+	/* Of one that counts not, and of the end. */
+	if (max < n / RUN_LEAST + 2 || !find_runs(&r, src, n))
 		return ZSTD_SEQUENCE_PRODUCER_ERROR;
 	out[r.n++] = (ZSTD_Sequence){ .litLength = (unsigned)(n - r.done) };
 	return r.n;
