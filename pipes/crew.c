@@ -16,7 +16,7 @@ struct seat {
 	uint32_t i;
 	int rc;
 	char *cause; /* of a failure */
-	bool is_taken, has_result;
+	bool is_taken;
 };
 
 struct run {
@@ -25,7 +25,6 @@ struct run {
 	struct seat *seat;
 	uint32_t nseats, n;
 	uint32_t next; /* to be submitted */
-	uint32_t head; /* with done(): whose result is awaited */
 	uint32_t busy;
 	int rc;
 };
@@ -50,13 +49,11 @@ static void work(struct job *job)
 		s->cause = xstrdup(log_cause());
 }
 
-/* For the next job; NULL: all are taken, or the one in its place is. */
+/* For the next job; NULL: all are taken, or none may begin now. */
 static struct seat *free_seat(struct run *r)
 {
-	struct seat *s = &r->seat[r->next % r->nseats];
-
-	if (r->crew->done)
-		return s->is_taken ? NULL : s;
+	if (r->busy > 0 && r->crew->is_full && r->crew->is_full(r->crew->ctx))
+		return NULL;
 	for (uint32_t k = 0; k < r->nseats; k++)
 		if (!r->seat[k].is_taken)
 			return &r->seat[k];
@@ -72,7 +69,6 @@ static void submit(struct run *r)
 			s->mem = xcalloc(1, r->crew->seat_size);
 		s->i = r->next++;
 		s->is_taken = true;
-		s->has_result = false;
 		r->busy++;
 		BUG_ON(pool_submit_take(r->pool, &s->job) < 0);
 	}
@@ -94,20 +90,8 @@ static void take_results(struct run *r)
 	struct job *job;
 
 	while ((job = pool_next(r->pool))) {
-		struct seat *s = (struct seat *)job;
-
-		s->has_result = true;
 		r->busy--;
-		if (!r->crew->done)
-			finish(r, s);
-	}
-	while (r->crew->done && r->head < r->next) {
-		struct seat *s = &r->seat[r->head % r->nseats];
-
-		if (!s->has_result)
-			break;
-		r->head++;
-		finish(r, s);
+		finish(r, (struct seat *)job);
 	}
 }
 

@@ -6,15 +6,17 @@
  * to leave() at the end.  There are CREW_SEATS seats for each thread, so
  * memory is bounded however many jobs there are.
  *
- * With done(), which runs in the caller's thread, results come in the order
- * of the numbers, and a seat is free again once its result was taken.
+ * Jobs begin in the order of their numbers.  done() runs in the caller's
+ * thread, for each as it ends; then its seat is free again.  While is_full()
+ * says so no job begins, unless none is at work.
  *
- * The first failure, in that order, is logged once, here; jobs that have not
- * begun are then left out.
+ * The first failure is logged once, here; jobs that have not begun are then
+ * left out.
  */
 #ifndef WEIR_CREW_H
 #define WEIR_CREW_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +30,7 @@ struct crew {
 	size_t seat_size;
 	crew_fn *work;			/* in some thread */
 	crew_fn *done;			/* or NULL */
+	bool (*is_full)(const void *ctx);	/* or NULL */
 	void (*leave)(void *seat);	/* or NULL */
 	void *ctx;
 };

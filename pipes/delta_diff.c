@@ -23,8 +23,19 @@ struct diff {
 	uint32_t *new_of; /* of a tensor of old: its number in new */
 	struct beside to;
 	struct delta_out out;
+	struct encoded **early; /* of each tensor, until its turn comes */
+	uint32_t turn;
+	uint64_t early_bytes;
 	struct identity id[2];
 	struct delta_result *result;
+};
+
+/* A tensor's result. */
+struct encoded {
+	bool changed;
+	enum patch_kind kind;
+	char sum[CHECKSUM_HEX];
+	struct buf payload;
 };
 
 struct seat {
@@ -209,18 +220,60 @@ static void leave(void *seat)
 	enc_release(&s->enc);
 }
 
-/* In the order of the tensors, so that the same input makes the same delta. */
+static void drop(struct encoded *e)
+{
+	if (e)
+		buf_release(&e->payload);
+	free(e);
+}
+
+static int take_turn(struct diff *d)
+{
+	uint32_t i = d->turn++;
+	struct encoded *e = d->early[i];
+	int rc = 0;
+
+	d->early[i] = NULL;
+	d->early_bytes -= e->payload.n;
+	if (e->changed) {
+		d->result->changed++;
+		d->result->bytes += sums_object(&d->sums[0], i).bytes;
+		rc = delta_out_add_take(&d->out, i, e->kind, e->sum,
+					&e->payload);
+	}
+	drop(e);
+	return rc;
+}
+
+/* Results come as they come, for a large tensor takes as long as many, and go
+ * on in the tensors' order, so that the same input makes the same delta. */
 static int take(void *ctx, uint32_t i, void *seat)
 {
 	struct diff *d = ctx;
-	struct seat *s = seat;
+	struct enc *enc = &((struct seat *)seat)->enc;
+	struct encoded *e = xcalloc(1, sizeof *e);
+	int rc = 0;
 
-	if (!s->enc.changed)
-		return 0;
-	d->result->changed++;
-	d->result->bytes += sums_object(&d->sums[0], i).bytes;
-	return delta_out_add_take(&d->out, i, s->enc.kind, s->enc.sum,
-				  &s->enc.out);
+	e->changed = enc->changed;
+	e->kind = enc->kind;
+	memcpy(e->sum, enc->sum, sizeof e->sum);
+	if (enc->changed) {
+		e->payload = enc->out;
+		enc->out = (struct buf){ 0 };
+	}
+	d->early[i] = e;
+	d->early_bytes += e->payload.n;
+	while (rc == 0 && d->turn < d->old.ntensors && d->early[d->turn])
+		rc = take_turn(d);
+	return rc;
+}
+
+/* No more is kept than fills a file. */
+static bool is_full(const void *ctx)
+{
+	const struct diff *d = ctx;
+
+	return d->early_bytes + d->out.held >= DELTA_FILE_BYTES;
 }
 
 /* ---- the whole ---- */
@@ -283,12 +336,15 @@ static int write_files(struct diff *d, struct digest *manifest)
 		.seat_size = sizeof(struct seat),
 		.work = encode,
 		.done = take,
+		.is_full = is_full,
 		.leave = leave,
 		.ctx = d,
 	};
 	const struct identity *same = d->conf->same;
-	int rc = same ? 0 : crew_run(&crew, d->old.ntensors);
+	int rc;
 
+	d->early = xcalloc(d->old.ntensors, sizeof *d->early);
+	rc = same ? 0 : crew_run(&crew, d->old.ntensors);
 	if (rc == 0)
 		rc = delta_out_flush(&d->out);
 	if (same)
@@ -393,6 +449,9 @@ static void tell(struct diff *d)
 static void release(struct diff *d)
 {
 	delta_out_release(&d->out);
+	for (uint32_t i = 0; d->early && i < d->old.ntensors; i++)
+		drop(d->early[i]);
+	free(d->early);
 	free(d->new_of);
 	sums_release(&d->sums[0]);
 	sums_release(&d->sums[1]);
