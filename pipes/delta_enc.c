@@ -170,7 +170,7 @@ static void overwrite_piece(struct pass *p, uint64_t off, size_t n)
 	size_t count = find_points(p, off, n);
 
 	p->count += count;
-	if (e->at.n + e->value.n + 5 * count > ENC_POINTS_MAX)
+	if (5 * p->count > ENC_POINTS_MAX && 5 * p->count > p->t->bytes / 2)
 		p->gave_up = true;
 	if (p->gave_up)
 		return;
@@ -300,6 +300,17 @@ static int finish(struct pass *p)
 	}
 }
 
+/* What a large tensor took is not kept for small ones. */
+static void clear_points(struct enc *e)
+{
+	if (e->at.n + e->value.n > ENC_POINTS_MAX) {
+		buf_release(&e->at);
+		buf_release(&e->value);
+	}
+	buf_clear(&e->at);
+	buf_clear(&e->value);
+}
+
 int enc_run(struct enc *e, const struct enc_tensor *t)
 {
 	struct pass p = { .e = e, .t = t };
@@ -310,14 +321,13 @@ int enc_run(struct enc *e, const struct enc_tensor *t)
 	e->changed = false;
 	e->kind = t->encoding == DELTA_AUTO ? PATCH_SPARSE : t->encoding;
 	buf_clear(&e->out);
-	buf_clear(&e->at);
-	buf_clear(&e->value);
 	p.is_one_leaf = t->checksum == CHECKSUM_XXH3 && t->bytes > 0 &&
 			t->bytes <= DIGEST_LEAF;
 	checksum_begin(&p.sum, t->checksum);
 	rc = first_pass(&p);
 	if (rc == 0 && e->changed)
 		rc = finish(&p);
+	clear_points(e);
 	if (rc == 0)
 		end_sum(&p);
 	return rc;

@@ -19,7 +19,8 @@
  * element in so many has changed. */
 #define SPARSE_ONE_IN	10u
 
-/* Bytes of positions and values that are kept. */
+/* Bytes of positions and values that are kept of any tensor; of a large one,
+ * as many as half of it. */
 #define ENC_POINTS_MAX	(16u << 20)
 
 struct enc_tensor {
