@@ -11,9 +11,10 @@
  *	old	the old one		hash	XXH3-128, the new version
  *	pack	zstd as it comes, level 1, what is in the frames
  *	write	the new version to OUT, synced
+ *	copy	the same, of what is read from the old one at the same time
  *
- * Prints seconds: the threads' time divided by their number; of write, the
- * time that it took.
+ * Prints seconds: the threads' time divided by their number; of write and
+ * copy, the time that it took.
  */
 #include "common/clock.h"
 #include "common/err.h"
@@ -181,24 +182,62 @@ static void leave(void *seat)
 	free(s->box);
 }
 
-/* Shards of the new version's sizes, from one piece of memory. */
-static int write_file(void *ctx, uint32_t i, void *seat)
+/* A fresh file; from: what is in it, or -1: one piece of memory. */
+static int make_file(const struct bench *b, const struct source_file *f,
+		     int from)
 {
-	struct bench *b = ctx;
-	uint64_t left = b->new.file[i].id.size;
+	uint64_t left = f->id.size;
 	uint8_t *box = xpages(DELTA_PIECE);
-	int fd = openat(b->out, b->new.file[i].path,
-			O_WRONLY | O_CREAT | O_TRUNC, 0666);
+	int fd = openat(b->out, f->path, O_WRONLY | O_CREAT | O_EXCL, 0666);
 
-	(void)seat;
 	memset(box, 7, DELTA_PIECE);
-	for (; left > 0; left -= left < DELTA_PIECE ? left : DELTA_PIECE)
-		io_write_full(fd, box, left < DELTA_PIECE ? left : DELTA_PIECE);
+	for (size_t n; left > 0; left -= n) {
+		n = left < DELTA_PIECE ? left : DELTA_PIECE;
+		if (from >= 0)
+			io_read_full(from, box, n);
+		io_write_full(fd, box, n);
+	}
 	free(box);
 	if (fd < 0 || fsync(fd) < 0)
 		return log_errno(E_IO, "write");
 	close(fd);
 	return 0;
+}
+
+static int write_file(void *ctx, uint32_t i, void *seat)
+{
+	struct bench *b = ctx;
+
+	(void)seat;
+	return make_file(b, &b->new.file[i], -1);
+}
+
+static int copy_file(void *ctx, uint32_t i, void *seat)
+{
+	struct bench *b = ctx;
+	int from = source_open_file(&b->old, i);
+	int rc = from < 0 ? from : make_file(b, &b->old.file[i], from);
+
+	(void)seat;
+	if (from >= 0)
+		close(from);
+	return rc;
+}
+
+/* Of all files; those made before are removed first. */
+static int time_files(struct bench *b, unsigned threads, const char *name,
+		      crew_fn *each)
+{
+	struct crew crew = {
+		.threads = threads, .seat_size = 1, .work = each, .ctx = b
+	};
+	int rc = io_remove_below(b->out);
+	int64_t t = clock_mono_ns();
+
+	if (rc == 0)
+		rc = crew_run(&crew, b->old.nfiles);
+	printf("%s %.6f\n", name, (double)(clock_mono_ns() - t) / 1e9);
+	return rc;
 }
 
 static void match(struct bench *b)
@@ -214,10 +253,12 @@ int main(int argc, char **argv)
 	struct bench b;
 	unsigned threads = argc == 6 ? (unsigned)atoi(argv[5]) : 0;
 	struct crew all = {
-		threads, sizeof(struct seat), work, NULL, leave, &b
+		.threads = threads,
+		.seat_size = sizeof(struct seat),
+		.work = work,
+		.leave = leave,
+		.ctx = &b,
 	};
-	struct crew files = { threads, 1, write_file, NULL, NULL, &b };
-	int64_t t;
 
 	log_init("delta_limit", LOG_ERROR);
 	if (!threads || source_open(&b.old, argv[1]) < 0 ||
@@ -231,10 +272,9 @@ int main(int argc, char **argv)
 	for (int i = 0; i < NPARTS; i++)
 		printf("%s %.6f\n", part_name[i],
 		       (double)spent[i] / 1e9 / threads);
-	t = clock_mono_ns();
-	if (crew_run(&files, b.new.nfiles) < 0)
+	if (time_files(&b, threads, "write", write_file) < 0 ||
+	    time_files(&b, threads, "copy", copy_file) < 0)
 		return 74;
-	printf("write %.6f\n", (double)(clock_mono_ns() - t) / 1e9);
 	free(b.new_of);
 	delta_close(&b.delta);
 	source_release(&b.old);
