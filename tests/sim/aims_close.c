@@ -86,7 +86,8 @@ const struct aim close_aims[] = {
 	    FRAME(exclude, CUT, NONE, LOST_ | NOW_) } },
 	{ SPARE | IN_PLACE | SERVERS, 10, { AT(commit, CS_HOLD, BUSY, NONE, LONG_ | NOW_) } },
 	{ SPARE | IN_PLACE, 27, { AT(commit, CS_HOLD, BUSY, NONE, LONG_ | NOW_) } },
-	{ SPARE | IN_PLACE | SERVERS | DEAD | PATIENT, 36, { OTHER(commit, CS_HOLD, BUSY, NOW_),
+	{ SPARE | IN_PLACE | SERVERS | DEAD | PATIENT, 36,
+	  { OTHER(commit, CS_HOLD, BUSY, NOW_),
 	    AT(commit, CS_HOLD, KILL_ENGINE, NONE, NOW_) } },
 	{ SPARE | DEAD | QUICK, 36, { ENGINE(commit, CS_LOAD, KILL_ENGINE),
 	    OTHER(commit, CS_RECEIPT, STOP_ENGINE, LINGER_) } },
@@ -142,7 +143,8 @@ const struct aim close_aims[] = {
 	/* gates: commands that take long, and a newer run */
 	{ NEXT | QUICK | HOOKS | LAZY, 49, { AT(commit, CS_SWAP, PUSH, NONE, FIRST_),
 	    AT(commit, CS_LOAD, SIGNAL, COMMIT, 0) } },
-	{ ALONE | NEXT | QUICK | HOOKS | LAZY, 46, { AT(engine_gate, EN_SWAPPING, PUSH, NONE, FIRST_),
+	{ ALONE | NEXT | QUICK | HOOKS | LAZY, 46,
+	  { AT(engine_gate, EN_SWAPPING, PUSH, NONE, FIRST_),
 	    FRAME(begin, CUT, NONE, ALL_ | LOST_ | NOW_) } },
 	/* on the way home */
 	{ NEXT | QUICK, 12, { AT(engine_slot, EN_FILLING, PUSH, NONE, FIRST_ | LOST_),
