@@ -204,6 +204,7 @@ static void catch_up(const struct commit_io *c, struct buf *b)
 static void summary_text(const struct commit_io *c, struct summary *s)
 {
 	char resent[UNITS_MAX], credit[UNITS_MAX], moved[UNITS_MAX];
+	char pinned[UNITS_MAX];
 	struct buf b = { 0 };
 
 	units_size(c->drained.resent, resent);
@@ -227,6 +228,9 @@ static void summary_text(const struct commit_io *c, struct summary *s)
 			 (ull)s->peak_buckets, plural(s->peak_buckets), credit,
 			 c->plan.nranks > 1 ? " of the largest rank" : "",
 			 resent);
+		if (c->drained.pinned)
+			buf_addf(&b, "; pinned: %s",
+				 units_size(c->drained.pinned, pinned));
 		buf_addf(&b,
 			 "\n  proof:   %s; installed digests compared: %u of "
 			 "%u engine%s",
@@ -353,6 +357,7 @@ static void json_members(const struct commit_io *c, const struct summary *s,
 	jsonw_u64(j, "peak_credit_bytes", s->peak_bytes);
 	jsonw_u64(j, "moved_bytes", c->drained.bytes);
 	jsonw_u64(j, "resent_bytes", c->drained.resent);
+	jsonw_u64(j, "pinned_bytes", c->drained.pinned);
 	if (c->m.published && !c->m.same) {
 		jsonw_str(j, "proof", proof_name(s->proof));
 		jsonw_u64(j, "installed_compared", s->compared);

@@ -25,8 +25,8 @@
  * or refused, for any of them.  Offers of one group happen in the order in
  * which they come.  An offer without pieces is received and dropped.
  *
- * The way of a bucket: file <-> pinned ring (MOVE_RING chunks) <-> staging on
- * the device (two buckets at most, contiguous: one broadcast each), all of it
+ * The way of a bucket: file <-> pinned ring (MOVE_RING chunks, all together no
+ * larger than the largest bucket) <-> staging on the device (two buckets at most, contiguous: one broadcast each), all of it
  * asynchronous; a chunk or a staging buffer is used again only when the
  * device says that it has finished with it (I7).  Rank 0 reads a bucket once
  * for all groups that it goes to in one wave.
@@ -52,7 +52,7 @@
 #ifndef WEIR_MOVE_H
 #define WEIR_MOVE_H
 
-#define MOVE_CHUNK	((size_t)8 << 20)	/* bytes */
+#define MOVE_CHUNK	((size_t)8 << 20)	/* bytes, at the most */
 #define MOVE_RING	4			/* chunks of pinned memory */
 #define MOVE_STAGING	2			/* buckets on the device */
 #define MOVE_PROBE	((size_t)1 << 20)	/* bytes, in a new group */

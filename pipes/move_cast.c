@@ -11,14 +11,35 @@
 
 /* ---- memory ---- */
 
+int move_host_alloc(struct move *m, char **p, size_t n, bool *is_pinned)
+{
+	int rc = gpu_host_alloc((void **)p, n, is_pinned);
+
+	if (rc == 0 && *is_pinned)
+		m->pinned += n;
+	return rc;
+}
+
+/* All of the ring is one bucket at the most, which credit always has room
+ * for. */
+static size_t chunk_size(uint64_t room)
+{
+	uint64_t n = (room + MOVE_RING - 1) / MOVE_RING;
+
+	if (n == 0)
+		return 1;
+	return n < MOVE_CHUNK ? (size_t)n : MOVE_CHUNK;
+}
+
 static int open_ring(struct move *m)
 {
 	bool is_pinned = true;
 
+	m->chunk_size = chunk_size(m->room);
 	for (uint32_t i = 0; i < MOVE_RING; i++) {
 		struct chunk *c = &m->chunk[i];
-		int rc = gpu_host_alloc((void **)&c->p, MOVE_CHUNK,
-					&c->is_pinned);
+		int rc =
+			move_host_alloc(m, &c->p, m->chunk_size, &c->is_pinned);
 
 		if (rc < 0)
 			return rc;
@@ -27,7 +48,7 @@ static int open_ring(struct move *m)
 	if (!is_pinned)
 		log_warn("no pinned memory of %zu bytes can be had: copies to "
 			 "the device are slower",
-			 MOVE_RING * MOVE_CHUNK);
+			 MOVE_RING * m->chunk_size);
 	return 0;
 }
 
@@ -245,7 +266,7 @@ static bool unload(struct move *m, struct cast *c)
 			return false;
 		k->is_busy = true;
 		k->cast = c;
-		k->n = left < MOVE_CHUNK ? (size_t)left : MOVE_CHUNK;
+		k->n = left < m->chunk_size ? (size_t)left : m->chunk_size;
 		c->queued += k->n;
 		rc = copy(m, k, k->p, from, chunk_unloaded);
 		if (rc < 0) {
@@ -306,7 +327,7 @@ static int load_chunk(struct move *m, struct cast *c, struct chunk *k)
 	uint64_t left = c->bytes - c->queued;
 	int rc;
 
-	k->n = left < MOVE_CHUNK ? (size_t)left : MOVE_CHUNK;
+	k->n = left < m->chunk_size ? (size_t)left : m->chunk_size;
 	rc = walk(m, c, k->p, k->n, read_bytes);
 	if (rc < 0)
 		return rc;

@@ -110,7 +110,8 @@ static void joined(struct move *m, const struct group *g, bool formed)
 
 	reply.joined = (struct m_joined){ .seq = g->seq,
 					  .group = g->number,
-					  .formed = formed };
+					  .formed = formed,
+					  .pinned = m->pinned };
 	move_send(m, &reply);
 }
 

@@ -49,8 +49,8 @@ static int open_probe(struct move *m)
 	int rc = 0;
 
 	if (!m->probe)
-		rc = gpu_host_alloc((void **)&m->probe, MOVE_PROBE,
-				    &m->probe_is_pinned);
+		rc = move_host_alloc(m, &m->probe, MOVE_PROBE,
+				     &m->probe_is_pinned);
 	if (rc == 0 && !m->probe_memory)
 		rc = gpu_alloc(&m->probe_memory, MOVE_PROBE);
 	return rc;

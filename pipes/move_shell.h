@@ -122,6 +122,7 @@ struct move {
 	struct cast *cast;		/* in the order of their offers */
 	uint32_t ncasts;
 	uint64_t room;			/* bytes of each staging */
+	size_t chunk_size;		/* bytes of each in the ring */
 	struct staging staging[MOVE_STAGING];
 	uint32_t nstagings;
 	struct chunk chunk[MOVE_RING];
@@ -129,6 +130,7 @@ struct move {
 	void *probe_memory;
 	char *probe;
 	bool probe_is_pinned;
+	uint64_t pinned;		/* bytes: ring and probe */
 };
 
 /* It has a device. */
@@ -142,6 +144,9 @@ void move_refuse(struct move *m, uint64_t seq, int code, uint32_t bucket,
 /* fn(arg) when all that is in the stream has happened. */
 int move_when_done(struct move *m, void *stream, struct tick *t,
 		   void (*fn)(void *), void *arg);
+
+/* Host memory that the device reads, counted if it could be pinned. */
+int move_host_alloc(struct move *m, char **p, size_t n, bool *is_pinned);
 
 void move_join(struct move *m, const struct m_join *j);
 void move_leave(struct move *m, uint32_t number);

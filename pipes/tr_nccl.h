@@ -41,6 +41,7 @@ struct root {
 	int gone_code;	     /* why */
 	char gone[TR_CAUSE_MAX];
 	bool has_files; /* the mover has the rank's */
+	uint64_t pinned; /* bytes, by it */
 	struct device device;
 	uint64_t room; /* bytes of the rank's largest share */
 	struct loop_timer silence;

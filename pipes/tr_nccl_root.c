@@ -53,6 +53,12 @@ static void enrolled(struct root *r, const struct m_enrolled *e)
 		tr_nccl_try_attach(r->t, i);
 }
 
+static void note_pinned(struct root *r, uint64_t bytes)
+{
+	r->t->pinned += bytes - r->pinned;
+	r->pinned = bytes;
+}
+
 static void said(void *arg, const struct msg *m)
 {
 	struct root *r = arg;
@@ -70,6 +76,7 @@ static void said(void *arg, const struct msg *m)
 			tr_nccl_ask_to_join(r->t, g, &m->grouped);
 		break;
 	case M_joined:
+		note_pinned(r, m->joined.pinned);
 		g = group_by_seq(n, m->joined.seq);
 		if (g && m->joined.formed)
 			tr_nccl_one_formed(r->t, g);

@@ -163,7 +163,8 @@ static void say_drained(struct xfer *x)
 	m.drained = (struct m_drained){ .content = x->content,
 					.bytes = bytes,
 					.resent = x->m.resent,
-					.unchanged = x->proof };
+					.unchanged = x->proof,
+					.pinned = x->tr.pinned };
 	if (x->plan.nranks > 1) {
 		m.drained.shares.v = x->share;
 		m.drained.shares.n = x->plan.nranks;

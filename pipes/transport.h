@@ -102,6 +102,7 @@ struct transport {
 	struct tr_queue queue;
 	uint8_t *state;			/* per receiver; see transport.c */
 	uint32_t wave, bucket;		/* offered; ID_NONE */
+	uint64_t pinned;		/* bytes of host memory, by movers */
 	bool is_base;			/* open: the source is what the last
 					 * version was made from, untouched */
 };

@@ -74,6 +74,10 @@ bounded() {
 	run jq -s 'map(select(.event == "acked")) |
 		map(.bytes) | add' "$(newest_run)/events"
 	assert_output $((2 * 6144))
+	# A ring of one bucket, and the bytes that prove a group.
+	run jq 'select(.event == "summary").pinned_bytes' \
+		"$(newest_run)/events"
+	assert_output $((1536 + (1 << 20)))
 }
 
 @test "nccl: all at once is one group, and as much in flight" {
@@ -257,6 +261,7 @@ fails_early() {
 	WEIR_STANDIN_FAULT=no-pin run --separate-stderr gpush "$T/one"
 	assert_success
 	assert_equal "$(grep -c "no pinned memory" <<<"$stderr")" 1
+	refute_regex "$stderr" "pinned: "
 	holds a "$T/one"
 }
 

@@ -35,6 +35,24 @@ ipush() { push "$@" --transport cuda-ipc; }
 		--engines a,b,c,d --groups 2 --buckets 3 --bytes $((1 << 20))
 	assert_success
 	assert_output --partial "waves=2 active=2 peak_buckets=3"
+	run jq 'select(.event == "summary") | .pinned_bytes <= .peak_credit_bytes' \
+		"$(newest_run)/events"
+	assert_output true
+}
+
+@test "cuda-ipc: pinned memory is in the summary; without any it says so once" {
+	checkpoint "$T/one" --size 1MiB --seed 1
+	checkpoint "$T/two" --size 1MiB --seed 2
+	engine a
+	fleet a
+	run --separate-stderr ipush "$T/one" --bucket-size 128KiB
+	assert_success
+	assert_regex "$stderr" "credit: .*; pinned: 1[0-9.]* [kK]i?B"
+	WEIR_STANDIN_FAULT=no-pin run --separate-stderr ipush "$T/two" \
+		--bucket-size 128KiB
+	assert_success
+	assert_equal "$(grep -c "no pinned memory" <<<"$stderr")" 1
+	refute_regex "$stderr" "; pinned: "
 }
 
 # No mover has ended with memory of another process mapped.
