@@ -75,7 +75,8 @@ def reader_of(world):
     """Writes down what engines and registry show, until it is stopped."""
     stores = [SimpleNamespace(store=world.path(name)) for name in ENGINES]
     return history.Reader(SimpleNamespace(
-        dir=world.top, registry=world.path("registry"), engines=stores))
+        dir=world.top, registry=world.path("registry"), engines=stores,
+        servers=[]))
 
 
 class Worker:
