@@ -91,7 +91,8 @@ const struct aim close_aims[] = {
 	    AT(commit, CS_HOLD, KILL_ENGINE, NONE, NOW_) } },
 	{ SPARE | DEAD | QUICK, 36, { ENGINE(commit, CS_LOAD, KILL_ENGINE),
 	    OTHER(commit, CS_RECEIPT, STOP_ENGINE, LINGER_) } },
-	{ SPARE | IN_PLACE | SERVERS | WAVES, 12, { OTHER(commit, CS_RELOAD, BUSY, LONG_ | NOW_) } },
+	{ SPARE | IN_PLACE | SERVERS | WAVES, 12,
+	  { OTHER(commit, CS_RELOAD, BUSY, LONG_ | NOW_) } },
 	/* commit: what comes when it is over, which a timer has told it */
 	{ WHOLE | PAIR | QUICK, 69, { LONG(commit, CS_LOAD, STOP_ENGINE),
 	    OTHER(commit, CS_LOAD, KILL_ENGINE, 0),
