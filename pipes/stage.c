@@ -170,6 +170,21 @@ static int fenced_off(const struct stage *s)
 			 s->run.instance, log_name());
 }
 
+/* An older instance that was stopped before it announced itself does so when
+ * it goes on, over our name; then it is fenced off, and nobody would dial us.
+ */
+static void announce_again(struct stage *s)
+{
+	const char *own = s->priv->announced;
+	char *now = NULL;
+
+	if (!own)
+		return;
+	if (run_lookup(&s->run, s->ops->id, &now) == 0 && strcmp(now, own) != 0)
+		run_announce(&s->run, own);
+	free(now);
+}
+
 /* The facts on disk: are we the newest, is there a verdict, has upstream
  * started again? */
 static void look(struct stage *s)
@@ -180,6 +195,7 @@ static void look(struct stage *s)
 		stage_leave(s, err_exit_code(fenced_off(s)));
 		return;
 	}
+	announce_again(s);
 	stage_look_for_verdict(s);
 	look_for_upstream(s);
 }
@@ -381,7 +397,7 @@ static int listen_down(struct stage *s)
 		rc = run_announce(&s->run, endpoint);
 	if (rc == 0)
 		rc = hand_off(s, endpoint);
-	free(endpoint);
+	s->priv->announced = endpoint;
 	return rc;
 }
 
@@ -508,6 +524,7 @@ static void release(struct stage *s)
 	sock_end();
 	buf_release(&p->line);
 	free(p->endpoint);
+	free(p->announced);
 	free(p);
 	s->priv = NULL;
 }

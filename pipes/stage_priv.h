@@ -27,6 +27,7 @@ struct stage_priv {
 	struct facts facts[2];	/* to be said in that direction */
 	struct m_hello hello;
 	char *endpoint;		/* dialled */
+	char *announced;	/* ours; NULL: nobody dials us */
 	int64_t lost_since[2];
 	struct loop_timer tick, end, grace, wait;
 	int64_t tick_due;	/* when it should come */

@@ -415,14 +415,26 @@ piped() {
 	wait_for contains "$T/admit.err" "weir-plan instance 1 is there"
 	RUN=$(echo "$T"/run/weir/*)
 	wait_for test -s "$T/line"
-	start relay "$SRC/tests/relay.py" "$T/relay" "$RUN/admit.1.sock" 20
+	mv "$RUN/admit.1.sock" "$T/admit.sock"
+	start relay "$SRC/tests/relay.py" "$RUN/admit.1.sock" "$T/admit.sock" 20
 	wait_for contains "$T/relay.out" listening
-	printf 'ipc://%s' "$T/relay" >"$RUN/admit.new"
-	mv "$RUN/admit.new" "$RUN/admit.endpoint"
 	toy_start transfer transfer "$T/line" ">$T/p3"
 	toy_start commit commit "$T/p3" ""
 	ends 0 plan admit transfer commit
 	contains "$T/relay.out" "cut after 10"
 	stop relay KILL || true
-	rm -f "$T/relay"
+	rm -f "$T/admit.sock" "$RUN/admit.1.sock"
+}
+
+@test "I9 an endpoint that an older instance announces late is not dialled" {
+	all_up
+	again admit
+	wait_for contains "$T/transfer.err" "weir-admit instance 2 is there"
+	cp "$RUN/admit.endpoint" "$T/newest"
+	printf 'ipc://%s' "$RUN/admit.1.sock" >"$RUN/admit.new"
+	mv "$RUN/admit.new" "$RUN/admit.endpoint"
+	wait_for cmp -s "$RUN/admit.endpoint" "$T/newest"
+	go
+	ends 0 plan admit2 transfer commit
+	ends 76 admit
 }
