@@ -426,14 +426,15 @@ assert all(k + "_ms" in s for k in
 	KILLED_LEAVE=1
 	engine e0 cancel=refuse
 	engine e1
-	for i in 1 2 3; do
-		push_in_background c$i "$(at e0)" hang=1
+	for i in 1 2; do
+		push_in_background c$i "$(at e0)" hang=1 \
+			--:--engine-timeout --:5s
 		wait_for contains "$T/up.log" opened
 		kill -KILL "$(pid_of c$i)" "$(pid_of c$i-up)"
 		wait_for is_dead "$(pid_of c$i)"
 		rm "$T/up.log"
 	done
-	run --separate-stderr push "$(at e1)"
+	run --separate-stderr push "$(at e1)" -- --engine-timeout 5s
 	assert_success
 	assert_equal "$(status_field 'len(s["attention"])')" 1
 }
