@@ -395,15 +395,16 @@ int io_create_once(int dirfd, const char *name, const void *p, size_t n,
 	return rc < 0 ? rc : io_stream_create_once(&s, linked);
 }
 
-/* The temporary name is there, or not, however that ended. */
+/* The temporary name was there, or not, and is, or not, however that ended. */
 static int replace_link(int dirfd, const char *tmp, const char *name,
 			const char *target)
 {
 	char where[IO_WHERE_MAX];
-	int rc;
+	int rc = symlinkat(target, dirfd, tmp);
 
-	if (symlinkat(target, dirfd, tmp) == 0 &&
-	    renameat(dirfd, tmp, dirfd, name) == 0)
+	if (rc < 0 && errno == EEXIST && unlinkat(dirfd, tmp, 0) == 0)
+		rc = symlinkat(target, dirfd, tmp);
+	if (rc == 0 && renameat(dirfd, tmp, dirfd, name) == 0)
 		return 0;
 	rc = log_errno(E_IO, "point %s to %s", io_where(dirfd, name, where),
 		       target);
@@ -416,10 +417,8 @@ int io_replace_link(int dirfd, const char *name, const char *target)
 	char tmp[NAME_MAX + 1];
 	int rc = next_tmp(name, tmp);
 
-	if (rc < 0)
-		return rc;
-	unlinkat(dirfd, tmp, 0);
-	rc = replace_link(dirfd, tmp, name, target);
+	if (rc == 0)
+		rc = replace_link(dirfd, tmp, name, target);
 	return rc < 0 ? rc : io_fsync_dir(dirfd);
 }
 

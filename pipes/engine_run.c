@@ -562,7 +562,7 @@ int engine_run(const struct engine_conf *conf)
 	sh->refusals.what = "refusals";
 	sh->strangers.what = "closed connections";
 	sh->listener = -1;
-	sh->store = (struct store){ .dirfd = -1, .lock_fd = -1 };
+	sh->store = STORE_CLOSED;
 	sh->hook = (struct child)CHILD_NONE;
 	rc = start(sh);
 	if (rc >= 0) {

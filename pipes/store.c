@@ -182,7 +182,17 @@ static int make_dirs(struct store *s)
 		rc = io_mkdir(s->dirfd, dir[i], 0755);
 	if (rc >= 0)
 		rc = io_fsync_dir(s->dirfd);
+	if (rc >= 0)
+		rc = s->versions_fd = io_open_dir(s->dirfd, "versions");
+	if (rc >= 0)
+		rc = s->staging_fd = io_open_dir(s->dirfd, "staging");
 	return rc;
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
 }
 
 int store_open(struct store *s, const char *dir, unsigned keep)
@@ -190,7 +200,8 @@ int store_open(struct store *s, const char *dir, unsigned keep)
 	int rc;
 
 	BUG_ON(keep == 0);
-	*s = (struct store){ .dirfd = -1, .lock_fd = -1, .keep = keep };
+	*s = STORE_CLOSED;
+	s->keep = keep;
 	rc = io_mkdir(AT_FDCWD, dir, 0755);
 	if (rc >= 0)
 		rc = io_sync_parent(dir);
@@ -220,16 +231,16 @@ int store_open(struct store *s, const char *dir, unsigned keep)
 
 void store_close(struct store *s)
 {
-	if (s->lock_fd >= 0)
-		close(s->lock_fd);
-	if (s->dirfd >= 0)
-		close(s->dirfd);
+	close_fd(s->lock_fd);
+	close_fd(s->versions_fd);
+	close_fd(s->staging_fd);
+	close_fd(s->dirfd);
 	for (uint32_t i = 0; i < s->nkept; i++)
 		store_files_release(&s->kept[i]);
 	free(s->kept);
 	free(s->path);
 	free(s->version);
-	*s = (struct store){ .dirfd = -1, .lock_fd = -1 };
+	*s = STORE_CLOSED;
 }
 
 char *store_name(char out[STORE_NAME_SIZE], const char *dir, uint64_t version)
@@ -306,6 +317,12 @@ int store_sync_dir(const struct store *s, const char *name)
 	return rc;
 }
 
+static int sync_place(const struct store *s, const char *dir)
+{
+	return io_fsync_dir(strcmp(dir, "versions") == 0 ? s->versions_fd
+							 : s->staging_fd);
+}
+
 /* Moves a version between versions/ and staging/; both names durable. */
 static int move_version(const struct store *s, const char *from, const char *to,
 			uint64_t version)
@@ -317,8 +334,8 @@ static int move_version(const struct store *s, const char *from, const char *to,
 	store_name(b, to, version);
 	if (renameat(s->dirfd, a, s->dirfd, b) < 0)
 		return log_errno(E_IO, "rename %s/%s to %s", s->path, a, b);
-	rc = store_sync_dir(s, to);
-	return rc < 0 ? rc : store_sync_dir(s, from);
+	rc = sync_place(s, to);
+	return rc < 0 ? rc : sync_place(s, from);
 }
 
 void store_add_version(struct store *s, uint64_t version)

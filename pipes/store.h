@@ -72,6 +72,7 @@ struct store_files {
 struct store {
 	char *path;
 	int dirfd, lock_fd;
+	int versions_fd, staging_fd;	/* open: a pause waits for no open */
 	unsigned keep;			/* versions; at least 1 */
 	char boot[STORE_BOOT_LEN + 1];	/* random, new at each open */
 	struct fence fence;
@@ -86,6 +87,10 @@ struct store {
 	struct store_files *kept;	/* of served and retired versions */
 	uint32_t nkept;
 };
+
+/* May be closed. */
+#define STORE_CLOSED ((struct store){ .dirfd = -1, .lock_fd = -1, \
+				      .versions_fd = -1, .staging_fd = -1 })
 
 /* Makes what is missing, locks, recovers.  -E_AGAIN naming the pid if
  * another engine holds it. */

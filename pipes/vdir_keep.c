@@ -34,9 +34,10 @@ struct pruning {
 static void add(struct pruning *p, const char *name)
 {
 	char *path = xasprintf("%s/%s", p->k->disk_dir, name);
+	size_t len = strlen(name);
 	struct vdir d;
 
-	if (vdir_open(&d, path) == 0) {
+	if (len < NAME_SIZE && vdir_open(&d, path) == 0) {
 		if (strcmp(d.mark.registry, p->k->registry) == 0 &&
 		    d.mark.version == vdir_number(name)) {
 			struct one *o;
@@ -47,7 +48,7 @@ static void add(struct pruning *p, const char *name)
 					   .is_diff = vdir_is_diff(&d),
 					   .content = d.mark.id.content,
 					   .parent = d.mark.parent };
-			snprintf(o->name, sizeof o->name, "%s", name);
+			memcpy(o->name, name, len + 1);
 		}
 		vdir_close(&d);
 	}

@@ -392,7 +392,7 @@ static int load(struct store *s, struct store_slot *slot)
 /* A start, a load unless it is there, an end. */
 static int engine(const struct version *v, uint64_t *was)
 {
-	struct store s = { .dirfd = -1, .lock_fd = -1 };
+	struct store s = STORE_CLOSED;
 	struct store_slot slot = { 0 };
 	int rc = store_open(&s, store_dir, 2);
 
