@@ -55,7 +55,8 @@ static int ask(int conn, const char *path, const struct m_borrow *what,
 
 	if (rc == 0)
 		rc = fdpass_send(conn, buf_slice(&a->frame), NULL, 0);
-	if (rc == 0)
+	/* What it said before it closed tells more. */
+	if (rc == 0 || rc == -E_UNAVAIL || rc == -E_AGAIN)
 		rc = wait_for(conn, path, a);
 	if (rc < 0)
 		return rc;
