@@ -68,6 +68,12 @@ static int state_of(const struct move *m, const struct group *g)
 }
 
 /* An idle group's others may have left already: that is no fault. */
+static bool is_in_use(const struct group *g)
+{
+	return g->state == GROUP_PROBING ||
+	       (g->state == GROUP_FORMED && g->flying > 0);
+}
+
 void move_look(void *arg)
 {
 	struct move *m = arg;
@@ -84,7 +90,7 @@ void move_look(void *arg)
 	for (uint32_t i = 0; i < m->ngroups; i++) {
 		struct group *g = m->group[i];
 
-		if (g->state != GROUP_FORMED || g->flying == 0)
+		if (!is_in_use(g))
 			continue;
 		rc = state_of(m, g);
 		if (rc < 0)
