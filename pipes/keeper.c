@@ -201,6 +201,14 @@ static int answer_borrow(struct conn *c, struct seat *s, uint64_t seq,
 	return rc < 0 ? refuse(c, seq, -rc, log_cause()) : 0;
 }
 
+/* Its movers are of our build as well. */
+static int refuse_strange(struct conn *c, uint64_t seq)
+{
+	return refuse(c, seq, E_PROTO,
+		      "it " MSG_STRANGE " (build " PACKAGE_VERSION
+		      "): restart it with this build");
+}
+
 /* The message does not outlive what check_free() reads. */
 static int take_borrow(struct conn *c, const struct m_borrow *b)
 {
@@ -209,6 +217,8 @@ static int take_borrow(struct conn *c, const struct m_borrow *b)
 
 	if (c->seat)
 		return log_error(E_PROTO, "one loan for each connection");
+	if (b->table != msg_table_hash())
+		return refuse_strange(c, b->seq);
 	if (b->rank >= k->conf->ranks) {
 		snprintf(cause, sizeof(cause),
 			 "no mover for source rank %u: it was started with "
@@ -266,10 +276,13 @@ static void conn_ready(void *arg)
 			return;
 		while (rc > 0 && n > 0)
 			close(fd[--n]);
-		if (rc > 0)
-			rc = msg_unpack(&m, &k->arena, buf_slice(&k->frame));
+		if (rc < 0)
+			break;
+		rc = msg_unpack(&m, &k->arena, buf_slice(&k->frame));
 		if (rc == 0)
 			rc = take_message(c, &m);
+		else
+			refuse_strange(c, 0);
 	}
 	if (c->fd >= 0)
 		close_conn(c);

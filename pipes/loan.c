@@ -51,8 +51,10 @@ static int ask(int conn, const char *path, const struct m_borrow *what,
 	       struct answer *a)
 {
 	struct msg m = { .type = M_borrow, .borrow = *what };
-	int rc = msg_pack(&a->frame, &m);
+	int rc;
 
+	m.borrow.table = msg_table_hash();
+	rc = msg_pack(&a->frame, &m);
 	if (rc == 0)
 		rc = fdpass_send(conn, buf_slice(&a->frame), NULL, 0);
 	/* What it said before it closed tells more. */

@@ -19,7 +19,8 @@ struct loan {
 
 /* path: where weir-keeper listens.  Waits for at most LOAN_MS.  0; or
  * -E_UNAVAIL: nobody is there; -E_TIMEOUT: it says nothing; -E_AGAIN: it is
- * lent; -E_CONFIG: it has none for that rank; logged. */
+ * lent; -E_CONFIG: it has none for that rank; -E_PROTO: it is of another build;
+ * logged.  The table is told for the caller. */
 int loan_open(const char *path, const struct m_borrow *what, struct loan *out);
 /* Would it be lent?  0, or as above. */
 int loan_check(const char *path, const struct m_borrow *what);

@@ -305,4 +305,24 @@ ranked() {
 	run --separate-stderr weir-keeper --listen "$T/keep"
 	assert_equal "$status" 75
 	assert_regex "$stderr" "somebody listens there"
+	# Its messages have another table; it has other messages.
+	is_strange "$SRC/tests/golden/msg/borrow.bin"
+	printf '\x93\x5a\x05\x01' >"$T/frame"
+	is_strange "$T/frame"
+}
+
+# is_strange FILE: weir-keeper refuses it, with what is to be done.
+is_strange() {
+	run python3 - "$T/keep" "$1" <<-'END'
+		import socket
+		import sys
+
+		s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+		s.settimeout(60)
+		s.connect(sys.argv[1])
+		s.send(open(sys.argv[2], "rb").read())
+		print(s.recv(4096))
+	END
+	assert_output --partial "another version of weir's messages"
+	assert_output --partial "restart it with this build"
 }
