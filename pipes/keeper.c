@@ -16,8 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RANKS_MAX 1024
-
 static const struct opt rows[] = {
 	{ .name = "listen",
 	  OPT_TO_STRING(struct keeper_conf, listen),
@@ -28,7 +26,7 @@ static const struct opt rows[] = {
 	  .value = "N",
 	  .def = "1",
 	  .min = 1,
-	  .max = RANKS_MAX,
+	  .max = KEEPER_RANKS_MAX,
 	  .help = "source ranks, each on the device of its number" },
 	{ .name = "idle",
 	  OPT_TO_DURATION(struct keeper_conf, idle_ms),
@@ -160,14 +158,19 @@ static void conn_ready(void *arg);
 static int check_free(const struct seat *s, const struct conn *c)
 {
 	const struct conn *h = s->holder;
+	int rc, was;
 
 	if (h)
 		conn_ready(s->holder);
 	h = s->holder;
 	if (!h || (strcmp(c->run, h->run) == 0 && c->instance > h->instance))
 		return 0;
-	return log_error(E_AGAIN, "it is lent to process %d, of run %s",
-			 (int)h->pid, h->run);
+	/* Who asks is told; here it is no fault. */
+	was = log_quiet_thread(1);
+	rc = log_error(E_AGAIN, "it is lent to process %d, of run %s",
+		       (int)h->pid, h->run);
+	log_quiet_thread(was);
+	return rc;
 }
 
 static int lend(struct conn *c, struct seat *s, uint64_t seq)

@@ -19,7 +19,9 @@
 
 #include "common/opt.h"
 
-#define KEEPER_CONNS_MAX 64
+#define KEEPER_RANKS_MAX 64
+/* A loan each, as many that take them over, and others that ask. */
+#define KEEPER_CONNS_MAX (2 * KEEPER_RANKS_MAX + 32)
 
 struct keeper_conf {
 	struct opt_common common;

@@ -74,7 +74,6 @@ static void take_verdict(struct stage *s, const struct msg *m)
 		stage_leave(s, p->code);
 }
 
-/* Has somebody else ended the run? */
 bool stage_has_published(const struct stage *s)
 {
 	int code = s->priv->code;
@@ -82,6 +81,7 @@ bool stage_has_published(const struct stage *s)
 	return s->priv->phase == PH_ENDING && (code == 0 || code == 3);
 }
 
+/* Has somebody else ended the run? */
 void stage_look_for_verdict(struct stage *s)
 {
 	struct msg_arena arena = { 0 };
