@@ -26,10 +26,11 @@
  * which they come.  An offer without pieces is received and dropped.
  *
  * The way of a bucket: file <-> pinned ring (MOVE_RING chunks, all together no
- * larger than the largest bucket) <-> staging on the device (two buckets at most, contiguous: one broadcast each), all of it
- * asynchronous; a chunk or a staging buffer is used again only when the
- * device says that it has finished with it (I7).  Rank 0 reads a bucket once
- * for all groups that it goes to in one wave.
+ * larger than the largest bucket) <-> staging on the device (two buckets at
+ * most, contiguous: one broadcast each), all of it asynchronous; a chunk or a
+ * staging buffer is used again only when the device says that it has finished
+ * with it (I7).  Rank 0 reads a bucket once for all groups that it goes to in
+ * one wave.
  *
  * weir-move-ipc has no broadcast: the id of a group are the CUDA IPC handles of
  * rank 0's staging buffers, one export each, which the others map when they
