@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -369,12 +370,15 @@ bool run_is_alive(const struct run *r, enum stage_id stage, pid_t *pid)
 	return n > 0 && is_locked(r, stage, n, pid);
 }
 
+/* What else it has locked it holds until its process ends, which is later than
+ * it leaves the run. */
 bool run_is_older(const struct run *r, pid_t pid)
 {
 	for (uint32_t n = r->instance; n > 1; n--) {
 		pid_t is = 0;
+		bool locked = is_locked(r, r->stage, n - 1, &is);
 
-		if (is_locked(r, r->stage, n - 1, &is) && is == pid)
+		if (pid > 0 && is == pid && (locked || kill(pid, 0) == 0))
 			return true;
 	}
 	return false;

@@ -62,7 +62,7 @@ void run_leave(struct run *r);
 bool run_is_superseded(const struct run *r);
 /* Is the newest instance of stage alive?  pid 0 if there never was one. */
 bool run_is_alive(const struct run *r, enum stage_id stage, pid_t *pid);
-/* Is that an older instance of our stage, alive? */
+/* Is that an older instance of our stage, whose process has not ended? */
 bool run_is_older(const struct run *r, pid_t pid);
 
 /* First instance: stores text.  Later: -E_CONFIG, naming the first line that

@@ -125,6 +125,57 @@ static void test_enter(void)
 	run_close(&look);
 }
 
+/* An instance that has left its run, and has not ended. */
+static pid_t start_leaving(int *end)
+{
+	int ready[2], over[2];
+	pid_t pid;
+	char c;
+
+	if (pipe(ready) < 0 || pipe(over) < 0 || (pid = fork()) < 0)
+		return -1;
+	if (pid == 0) {
+		struct run r;
+
+		close(over[1]);
+		if (run_open(&r, at("older"), true) < 0 ||
+		    run_enter(&r, STAGE_COMMIT) < 0)
+			_exit(1);
+		run_leave(&r);
+		if (write(ready[1], "r", 1) != 1)
+			_exit(1);
+		_exit(read(over[0], &c, 1) != 0);
+	}
+	close(ready[1]);
+	close(over[0]);
+	*end = over[1];
+	if (read(ready[0], &c, 1) != 1)
+		pid = -1;
+	close(ready[0]);
+	return pid;
+}
+
+static void test_older(void)
+{
+	struct run r;
+	int end = -1;
+	pid_t pid;
+
+	run_open(&r, at("older"), false);
+	pid = start_leaving(&end);
+	ok(pid > 0, "an instance leaves its run");
+	run_enter(&r, STAGE_COMMIT);
+	eq_u64(r.instance, 2, "the next one is there");
+	ok(run_is_older(&r, pid), "TM-02 one that has not ended is waited for");
+	ok(!run_is_older(&r, getpid()), "it is not that itself");
+	ok(!run_is_older(&r, 0), "nor is nobody");
+	close(end);
+	waitpid(pid, NULL, 0);
+	ok(!run_is_older(&r, pid), "one that has ended is not");
+	run_leave(&r);
+	run_close(&r);
+}
+
 /* A stage that listens and is killed. */
 static pid_t killed_stage(void)
 {
@@ -290,6 +341,7 @@ int main(void)
 	test_open();
 	test_parent();
 	test_enter();
+	test_older();
 	test_killed();
 	test_long();
 	test_options();
