@@ -84,14 +84,15 @@ static void perform_all(struct commit_io *c)
 static void tell_excluded(struct commit_io *c, const struct commit_input *in)
 {
 	const char *name = c->plan.engine[in->ev.engine].name;
+	bool is_news = in->cause && !in->printed;
 
-	if (!log_few(&c->excluded, LOG_WARN))
+	if (!log_few(&c->excluded, is_news ? LOG_ERROR : LOG_WARN))
 		return;
-	if (in->printed || !in->cause)
-		log_warn("engine %s is excluded", name);
-	else
+	if (is_news)
 		log_error(in->ev.code, "engine %s is excluded: %s", name,
 			  in->cause);
+	else
+		log_warn("engine %s is excluded", name);
 }
 
 static void drive_one(struct commit_io *c, struct commit_input *in)
@@ -329,12 +330,13 @@ static void on_signal(struct stage *s, int signo)
 	feed(c, &in);
 }
 
-/* `open` stays: the next commit brings home what is not. */
+/* `open` stays, unless all is over: the next commit brings home what is not.
+ */
 static void on_signal_again(struct stage *s)
 {
 	struct commit_io *c = s->self;
 
-	c->open_written = false;
+	c->open_written &= c->m.state == CS_DONE;
 	commit_feed(c, CE_LEAVE, 0);
 }
 

@@ -510,7 +510,7 @@ static void release(struct xfer *x)
 
 int transfer_run(struct transfer_conf *conf)
 {
-	struct xfer x = { .conf = conf };
+	struct xfer x = { .conf = conf, .lost.what = "lost engines" };
 	struct stage stage = { 0 };
 	struct stage_conf sc;
 	struct buf dump = { 0 };

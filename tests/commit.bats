@@ -324,6 +324,9 @@ assert all(k + "_ms" in s for k in
 		--engine-timeout 60s
 	assert_equal "$status" 3
 	assert_equal "$(published)" 1
+	run --separate-stderr push $(at e0 e1) -- --min-engines 1 -q
+	assert_equal "$status" 3
+	[[ $stderr == *" error engine e1 is excluded: engine e1: nothing listens"* ]]
 }
 
 @test "FL-03 an engine that could not be reached stays out, and is named" {
