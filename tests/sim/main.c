@@ -3,8 +3,7 @@
  *
  *	sim [--seed N] [--seeds N] [--jobs N]	seeds N, N + 1, ...
  *	sim --seed N [--only I,J,...] [--trace]	one of them again
- *	sim --check				as many as a check has time for,
- *and those of aims_close.c
+ *	sim --check				those that a check has time for
  *	sim --mutants [--seeds N]		how soon each one is found; with
  *						--check without the rarest
  *	sim --is-slow				0: yes, with sanitizers
