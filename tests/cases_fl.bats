@@ -251,7 +251,7 @@ load cases
 	fleet a b
 	push "$T/one" >/dev/null 2>&1
 	touch "$T/armed"
-	run --separate-stderr push "$T/two" --engine-timeout 2s
+	run --separate-stderr push "$T/two" --engine-timeout 6s
 	assert_equal "$status" 3
 	assert_output --partial "lagging: b"
 	one_error "engine b"

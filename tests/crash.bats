@@ -692,7 +692,7 @@ serves() { [ "$(serving "$1")" = "$2" ]; }
 	push "$T/one" 2>/dev/null
 	# It is there when nobody waits for it any more.
 	printf 'stop-before engine: renames current' >"$KILL_AT"
-	run push "$T/two" --engine-timeout 2s
+	run push "$T/two" --engine-timeout 6s
 	assert_failure 3
 	kill -CONT "$(pid_of b)"
 	wait_for serves b 2

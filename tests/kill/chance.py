@@ -182,8 +182,9 @@ class Work:
                 chance = None
         try:
             self.args.polls += chance.end() if chance else 0
-        except f.Broken as e:
-            self.broken.append(str(e))
+        except Exception as e:      # a thread's end tells nobody
+            self.broken.append(f"{type(e).__name__}: {e}")
+            print(f"  BROKEN {self.broken[-1]}", flush=True)
 
     def run(self):
         threads = [threading.Thread(target=self.worker, args=(n,))

@@ -87,9 +87,9 @@ class Work:
                     self.args, f"{worker}x{len(self.broken)}")
         try:
             story.tear_down()
-        except f.Broken as e:
-            self.broken.append(f"{name}: {e}")
-            print(f"  BROKEN {name}: {e}", flush=True)
+        except Exception as e:      # a thread's end tells nobody
+            self.broken.append(f"{name}: {type(e).__name__}: {e}")
+            print(f"  BROKEN {self.broken[-1]}", flush=True)
 
     def worker(self, n):
         for name in self.args.stories:
