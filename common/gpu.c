@@ -175,6 +175,17 @@ int gpu_unmap(void *p)
 	return 0;
 }
 
+int gpu_device_of(const void *p, unsigned char uuid[GPU_UUID_LEN])
+{
+	struct cudaPointerAttributes at;
+	struct cudaDeviceProp d;
+
+	GPU_TRY(cudaPointerGetAttributes, &at, p);
+	GPU_TRY(cudaGetDeviceProperties, &d, at.device);
+	memcpy(uuid, d.uuid.bytes, GPU_UUID_LEN);
+	return 0;
+}
+
 /* The runtime does not know it, and leads to the driver, which does; declared
  * here, for there may be no driver to be linked with. */
 typedef int address_range_fn(unsigned long long *base, size_t *n,

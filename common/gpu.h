@@ -49,6 +49,8 @@ int gpu_share(void *p, unsigned char handle[GPU_HANDLE_LEN]);
  * hints, if it is gone or cannot be mapped here. */
 int gpu_map(void **p, const unsigned char handle[GPU_HANDLE_LEN]);
 int gpu_unmap(void *p);
+/* The device that the memory is on, whoever has allocated it. */
+int gpu_device_of(const void *p, unsigned char uuid[GPU_UUID_LEN]);
 /* Bytes from p to the end of its allocation. */
 int gpu_room_at(const void *p, size_t *n);
 /* Host memory that the device reads directly; *is_pinned false: ordinary

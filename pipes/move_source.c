@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 
 typedef unsigned long long ull;
@@ -94,6 +95,24 @@ static int map_bases(struct take *t)
 	return 0;
 }
 
+/* A peer's memory can be mapped as well, so that nobody else would tell. */
+static int check_home(const struct take *t, uint32_t base)
+{
+	const struct devsource *s = &t->source;
+	unsigned char uuid[GPU_UUID_LEN];
+	char is[GPU_UUID_TEXT], said[GPU_UUID_TEXT];
+	int rc = gpu_device_of(t->base[base], uuid);
+
+	if (rc < 0 || memcmp(uuid, s->device, sizeof(uuid)) == 0)
+		return rc;
+	gpu_uuid_text(uuid, is);
+	gpu_uuid_text(s->device, said);
+	return log_error(E_DATA,
+			 "tensor \"%s\": its handle is of memory on %s, not "
+			 "on %s",
+			 first_of(s, base)->name, is, said);
+}
+
 /* What the list says of places, nobody else has checked. */
 static int check_places(const struct take *t)
 {
@@ -101,8 +120,11 @@ static int check_places(const struct take *t)
 	size_t *room = xcalloc(s->nbases, sizeof(*room));
 	int rc = 0;
 
-	for (uint32_t i = 0; i < s->nbases && rc == 0; i++)
-		rc = gpu_room_at(t->base[i], &room[i]);
+	for (uint32_t i = 0; i < s->nbases && rc == 0; i++) {
+		rc = check_home(t, i);
+		if (rc == 0)
+			rc = gpu_room_at(t->base[i], &room[i]);
+	}
 	for (uint32_t i = 0; i < s->n && rc == 0; i++) {
 		const struct devsource_tensor *of = &s->tensor[i];
 		uint64_t end = of->offset + of->bytes;

@@ -256,6 +256,10 @@ lies() {
 		'tensor "layer.2.weight": cudaIpcOpenMemHandle'
 	lies '.tensors[].device |= sub("00$"; "77")' 69 \
 		"77 among the CUDA devices"
+	# A device that reads the one that it is on.
+	lies '.tensors[].device |= sub("00$"; "01")' 65 \
+		'tensor "layer.' 'its handle is of memory on GPU-' \
+		'00, not on GPU-' "01"
 	WEIR_STANDIN_FAULT=no-peer lies '.tensors[].device |= sub("00$"; "01")' \
 		69 "cudaIpcOpenMemHandle: "
 }

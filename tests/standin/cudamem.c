@@ -17,13 +17,15 @@ struct map {
 	size_t n;
 	int fd;
 	bool is_import;
+	unsigned char uuid[16]; /* of the device that it is on */
 };
 
 static struct map map[MAPS_MAX];
 static size_t in_maps;
 static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static cudaError_t add_map(void **out, size_t n, int fd, bool is_import)
+static cudaError_t add_map(void **out, size_t n, int fd, bool is_import,
+			   const unsigned char uuid[16])
 {
 	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	size_t i = 0;
@@ -33,7 +35,8 @@ static cudaError_t add_map(void **out, size_t n, int fd, bool is_import)
 	pthread_mutex_lock(&map_lock);
 	while (map[i].p)
 		i++;
-	map[i] = (struct map){ p, n, fd, is_import };
+	map[i] = (struct map){ p, n, fd, is_import, { 0 } };
+	memcpy(map[i].uuid, uuid, sizeof(map[i].uuid));
 	in_maps += is_import ? 0 : n;
 	pthread_mutex_unlock(&map_lock);
 	*out = p;
@@ -92,6 +95,7 @@ static size_t memory(void)
 
 cudaError_t cudaMalloc(void **out, size_t n)
 {
+	unsigned char uuid[16];
 	int fd;
 
 	REFUSE_IF_STUCK;
@@ -100,7 +104,8 @@ cudaError_t cudaMalloc(void **out, size_t n)
 	fd = memfd_create("weir-standin", MFD_CLOEXEC);
 	if (fd < 0 || ftruncate(fd, (off_t)n) < 0)
 		return cudaErrorMemoryAllocation;
-	return add_map(out, n, fd, false);
+	standin_uuid(uuid);
+	return add_map(out, n, fd, false, uuid);
 }
 
 cudaError_t cudaFree(void *p)
@@ -338,7 +343,7 @@ cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle,
 		return cudaErrorMapBufferObjectFailed;
 	fd = dup(fileno(f));
 	fclose(f);
-	return add_map(out, h.n, fd, true);
+	return add_map(out, h.n, fd, true, h.uuid);
 }
 
 cudaError_t cudaIpcCloseMemHandle(void *p)
@@ -346,6 +351,19 @@ cudaError_t cudaIpcCloseMemHandle(void *p)
 	struct map *m = find_map(p);
 
 	return m && m->is_import ? drop_map(p) : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out,
+				     const void *p)
+{
+	const struct map *m = find_map(p);
+
+	*out = (struct cudaPointerAttributes){ .device = -1 };
+	if (m) {
+		out->type = cudaMemoryTypeDevice;
+		out->device = standin_device(m->uuid);
+	}
+	return cudaSuccess;
 }
 
 /* ---- what leads to the driver ---- */

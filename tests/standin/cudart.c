@@ -379,6 +379,18 @@ void standin_uuid(unsigned char uuid[16])
 	uuid_of(in_use, uuid);
 }
 
+int standin_device(const unsigned char uuid[16])
+{
+	unsigned char its[16];
+
+	for (int i = 0; visible(i) >= 0; i++) {
+		uuid_of(i, its);
+		if (memcmp(its, uuid, sizeof(its)) == 0)
+			return i;
+	}
+	return -1;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
 	if (visible(device) < 0)

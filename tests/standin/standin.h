@@ -54,6 +54,8 @@ uint64_t standin_number(const char *variable, uint64_t otherwise);
 void standin_queue(cudaStream_t stream, void (*fn)(void *), void *arg);
 /* Of the device in use. */
 void standin_uuid(unsigned char uuid[16]);
+/* Its number, as this process counts; -1: it does not see it. */
+int standin_device(const unsigned char uuid[16]);
 void standin_nap(uint64_t us);
 /* A line of WEIR_STANDIN_LOG. */
 void standin_log(const char *what, uint64_t a, uint64_t b);
