@@ -506,6 +506,26 @@ hashed_there() {
 	assert_line --regexp "^version 2: [1-9][0-9]* tensors on device 0$"
 }
 
+# figures_of FILE NAME: it has what tests/gpu/run measures, below NAME.
+figures_of() {
+	jq -e --arg name "$2" --argjson names "$(printf '"%s"\n' \
+		cuda_ipc_{gbps,limit_gbps,ratio} \
+		h2d_pipeline_{gbps,limit_gbps,ratio} \
+		nccl_one_rank_ok swap_pause_us \
+		device_bytes_{context,taken,allowed} \
+		versions_pushed device_bytes_lost \
+		transport_{host,cuda_ipc}_gbps hash_gbps | jq -s .)" '
+		(keys - ["date", "weir", "nccl", "cuda_driver", "cuda_runtime",
+			"device", "uuid", "devices", "failed"]) == [$name] and
+		(.date | test("^20[0-9]{2}-[0-9]{2}-[0-9]{2}$")) and
+		(.nccl | test("^[0-9]+[.][0-9.]+$")) and
+		([.weir, .device, .uuid] | all(type == "string")) and
+		([.cuda_driver, .cuda_runtime, .devices, .failed] |
+			all(type == "number")) and
+		(.[$name] | all(type == "number")) and
+		$names - (.[$name] | keys) == []' "$1"
+}
+
 @test "device: what is packed for a device runs over the stand-ins, and says so" {
 	skip_if_sanitized
 	[ -x "$BUILD/weir-move-nccl" ] || skip "built without NCCL"
@@ -526,9 +546,11 @@ hashed_there() {
 		assert_line "figure: $figure: not run on a device"
 	done
 	refute_output --regexp "FAILED|missed"
-	assert_not_exist "$T/figures.json"
+	figures_of "$T/figures.json" no_figures_but_of_stand_ins
+	run ! figures_of "$T/figures.json" figures
 	export WEIR_STANDIN_FAULT=no-device
-	run "$T/weir-gpu/run" "$T/figures.json"
+	run "$T/weir-gpu/run" "$T/none.json"
 	assert_equal "$status" 69
 	assert_output --partial "no CUDA device"
+	assert_not_exist "$T/none.json"
 }

@@ -61,3 +61,43 @@ run_examples() {
 @test "share/doc/states.txt is what weir-dump --states prints" {
 	weir-dump --states | diff -u "$SRC/share/doc/states.txt" -
 }
+
+# quotes DIR: its gpu.md has figures if a file of a device's is there, of that
+# file's date; and says that there are none otherwise.
+quotes() {
+	local f says=()
+
+	for f in "$1"/gpu-*.json; do
+		[ -e "$f" ] || break
+		jq -e 'has("figures") and .failed == 0' "$f" ||
+			return 1
+		says+=("$(jq -r .date "$f")")
+	done
+	if [ ${#says[@]} -eq 0 ]; then
+		grep -q "^State of this page: \*\*not run on a device" "$1/gpu.md" &&
+			grep -qx "State: not run on a device\." "$1/gpu.md" &&
+			! grep -E "[0-9] ?([GM]i?B/s|us\>|µs|microsec)" "$1/gpu.md"
+		return
+	fi
+	! grep "^State.*not run on a device" "$1/gpu.md" || return 1
+	for f in "${says[@]}"; do
+		grep -F "$f" "$1/gpu.md" || return 1
+	done
+}
+
+@test "share/doc/gpu.md has no figure but of a run on a device, with its date" {
+	quotes "$SRC/share/doc"
+	cp "$SRC/share/doc/gpu.md" "$T"
+	if ! compgen -G "$SRC/share/doc/gpu-*.json"; then
+		echo "A push by nccl: 21 GB/s." >>"$T/gpu.md"
+		run ! quotes "$T"
+	fi
+	echo '{"date": "2026-01-02", "failed": 0, "figures": {}}' \
+		>"$T/gpu-2026-01-02.json"
+	echo "State: run on a device." >"$T/gpu.md"
+	run ! quotes "$T"
+	echo "On 2026-01-02: 21 GB/s." >>"$T/gpu.md"
+	quotes "$T"
+	sed -i 's/figures/no_figures_but_of_stand_ins/' "$T/gpu-2026-01-02.json"
+	run ! quotes "$T"
+}
