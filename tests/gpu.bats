@@ -301,16 +301,23 @@ fails_early() {
 # open_files NAME: how many descriptors the process has.
 open_files() { find "/proc/$(pid_of "$1")/fd" | wc -l; }
 
+# threads NAME: of that process.
+threads() { find "/proc/$(pid_of "$1")/task" -mindepth 1 -maxdepth 1 | wc -l; }
+
+# PUSHES=50: as many as a life of an engine has; fewer are enough for most.
 @test "NC-07 pushes that fail and pushes that do not leave nothing" {
-	local n
+	local n t i
 
 	two async-error=5
 	gpush "$T/one" >/dev/null 2>&1 || true
 	n=$(open_files a)
-	for _ in 1 2 3; do
+	t=$(threads a)
+	for ((i = 0; i < ${PUSHES:-3}; i++)); do
 		gpush "$T/one" --bucket-size 256KiB >/dev/null 2>&1 || true
 	done
-	has_as_many() { [ "$(open_files a)" -eq "$n" ]; }
+	has_as_many() {
+		[ "$(open_files a)" -eq "$n" ] && [ "$(threads a)" -eq "$t" ]
+	}
 	wait_for has_as_many
 	run leftover_processes
 	refute_output --partial weir-move
