@@ -61,14 +61,19 @@ all_unmapped() {
 	contains "$T/maps" "open 0" && ! grep "open [^0]" "$T/maps"
 }
 
+# PUSHES=100: as many, before one that fails; two otherwise.
 @test "IP-01 cuda-ipc: four readers close what they map, also of a push that fails" {
+	local i
+
 	export WEIR_STANDIN_LOG="$T/maps"
 	checkpoint "$T/one" --size 1MiB --seed 1
 	checkpoint "$T/two" --size 1MiB --seed 2
 	engines a b c d
 	fleet a b c d
-	ipush "$T/one" --max-inflight-engine-groups 2 >/dev/null 2>&1
-	ipush "$T/two" --bucket-size 256KiB >/dev/null 2>&1
+	for ((i = 0; i < ${PUSHES:-2}; i += 2)); do
+		ipush "$T/one" --max-inflight-engine-groups 2 >/dev/null 2>&1
+		ipush "$T/two" --bucket-size 256KiB >/dev/null 2>&1
+	done
 	all_unmapped
 	stop d
 	: >"$T/maps"
