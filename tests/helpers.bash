@@ -130,12 +130,14 @@ ends() {
 	[ "$status" -ne 124 ]
 }
 
-# A zombie is dead: only we can reap it.
+# A zombie is dead: only we can reap it.  Its other threads may still hold what
+# it had open.
 is_dead() {
-	local stat
+	local stat threads
 
 	{ read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
-	[[ ${stat##*) } == Z* ]]
+	threads=("/proc/$1/task"/*)
+	[[ ${stat##*) } == Z* ]] && [ ${#threads[@]} -eq 1 ]
 }
 
 kill_and_reap() {
