@@ -4,9 +4,8 @@ As the engine says it, from pause applied to resume applied: one swap.  Beside
 it: one fsync of a small file and a rename of it, on the store's file system;
 and the smaller version's pause.
 
-On tmpfs an fsync does nothing, so that row is no bound on weir's work but
-compares two messages (swap, resume) with two system calls, and misses; the
-row on the disk is the one to read.
+On tmpfs an fsync does nothing: that row compares a swap, with its three
+syncs and two messages, with two system calls.
 """
 
 import os
